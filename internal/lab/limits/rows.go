@@ -11,13 +11,14 @@ const (
 	uncorrected  = "`correlator_unwinding_files_uncorrected_total`"
 	tableErrors  = "`correlator_unwinding_table_errors_total`"
 	overQuota    = "`correlator_unwinding_synchronizations_total{result=\"over_quota\"}`"
-	notReady     = "`correlator_unwinding_synchronizations_total{result=\"not_ready\"}`; the reason in `status` and `scan`"
-	unnamed      = "`correlator_unwinding_frames_lacking_total{lacking=\"name\"}`"
-	stackCut     = "`correlator_unwinding_stacks_cut_total`; the stack ends in \"[stack truncated]\""
-	noLine       = "`correlator_unwinding_frames_lacking_total{lacking=\"line\"}`"
-	notKnown     = "`correlator_unwinding_inlined_unknown_total{reason=\"too_large\"}`"
-	missed       = "`correlator_jvm_looks_missed_total`"
-	marked       = "the name ends in \"…\""
+	notReady     = "`correlator_unwinding_synchronizations_total{result=\"not_ready\"}`; the reason in `status` and " +
+		"`scan`"
+	unnamed  = "`correlator_unwinding_frames_lacking_total{lacking=\"name\"}`"
+	stackCut = "`correlator_unwinding_stacks_cut_total`; the stack ends in \"[stack truncated]\""
+	noLine   = "`correlator_unwinding_frames_lacking_total{lacking=\"line\"}`"
+	notKnown = "`correlator_unwinding_inlined_unknown_total{reason=\"too_large\"}`"
+	missed   = "`correlator_jvm_looks_missed_total`"
+	marked   = "the name ends in \"…\""
 )
 
 // rows are the limits on what is read of a process, by the name of the constant.
@@ -34,7 +35,8 @@ var rows = map[string]row{
 		"\"is ignored: it has more than 40 KiB\" of a variable that is not found",
 		"TestParseEnviron, TestIgnoredEnvironment"},
 	"procscan.maxVariableBytes": {"a variable of the environment",
-		"\"is ignored: it has more than 40 KiB\" in `scan`, `status`, `inspect`", "TestParseEnviron, TestIgnoredEnvironment"},
+		"\"is ignored: it has more than 40 KiB\" in `scan`, `status`, `inspect`",
+		"TestParseEnviron, TestIgnoredEnvironment"},
 	"procscan.maxLibraries": {"mappings of the agent's library",
 		"`correlator_processes_truncated_total`", "TestTruncated"},
 	"procscan.maxContexts": {"mappings of a process context",
@@ -92,7 +94,8 @@ var rows = map[string]row{
 	"bpf.maxOwnerLayouts": {"places of labels of a user, that no other has",
 		"`correlator_labels_unread_total`", "TestGoLayoutsFull"},
 	"bpf.maxThreads": {"threads of a process",
-		"`correlator_process_errors_total{reason=\"too_many_threads\"}`; state `error`", "TestProcessWithTooManyThreads"},
+		"`correlator_process_errors_total{reason=\"too_many_threads\"}`; state `error`",
+		"TestProcessWithTooManyThreads"},
 	"bpf.MaxFrames": {"frames by frame pointers", "`correlator_samples_cut_total`", "TestUnknownCaller"},
 
 	"internal/attach/process.maxRecordAttributes": {"attributes of a thread's record",

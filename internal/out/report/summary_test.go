@@ -80,7 +80,10 @@ func TestSummaryOfWalkedStacks(t *testing.T) {
 		{false, record.Walks{}, record.Walks{}, ""},
 		{true, record.Walks{Served: 30, Unwound: 30}, record.Walks{Served: 50, Unwound: 50}, ""},
 		{true, record.Walks{Served: 20, Unwound: 20}, record.Walks{}, "75.0% of samples, " + early},
-		{true, record.Walks{Served: 30, Unwound: 30}, record.Walks{Served: 50, Unwound: 10}, "50.0% of samples, " + unknown},
+		{
+			true, record.Walks{Served: 30, Unwound: 30}, record.Walks{Served: 50, Unwound: 10},
+			"50.0% of samples, " + unknown,
+		},
 		{true, record.Walks{Served: 30}, record.Walks{}, "100.0% of samples, " + early + ", or " + unknown},
 	} {
 		r := unwound(t)
@@ -97,10 +100,11 @@ func TestSummaryOfWalkedStacks(t *testing.T) {
 // What a hint says of short stacks is so by who has walked them.
 func TestHintsOfWalks(t *testing.T) {
 	const (
-		pointers  = "most stacks of process (1) have one or two frames, as those of code that keeps no frame pointers: --un"
-		functions = "most stacks of process (1) have one or two frames: functions of Python and Node.js"
-		unknown   = "most stacks of process (1) have one or two frames, as they are in code that the unwinding engine does not"
-		early     = "most stacks of process (1) have one or two frames, as those of code that keeps no frame pointers: they w"
+		shallow   = "most stacks of process (1) have one or two frames"
+		pointers  = shallow + ", as those of code that keeps no frame pointers: --unwinder auto"
+		functions = shallow + ": functions of Python and Node.js"
+		unknown   = shallow + ", as they are in code that the unwinding engine does not know"
+		early     = shallow + ", as those of code that keeps no frame pointers: they were walked by these"
 		failed    = `most stacks of process (1) were walked by frame pointers, as they could not be unwound: \x1b 100%`
 	)
 	for name, test := range map[string]struct {
@@ -152,8 +156,8 @@ func TestHintsOfWalks(t *testing.T) {
 	}
 }
 
-// Of runtimes that compile code, also where none of their own functions was sampled, it is said what names that, or that
-// it is not shown, and nothing where it is.
+// Of runtimes that compile code, also where none of their own functions was sampled, it is said what names that, or
+// that it is not shown, and nothing where it is.
 func TestHintsOfCompilers(t *testing.T) {
 	for path, want := range map[string]string{
 		"/usr/bin/luajit-2.1.0": "", "/usr/bin/sbcl": "", "/usr/libexec/valgrind/memcheck-amd64-linux": "",
@@ -202,7 +206,9 @@ func TestInlinedNotes(t *testing.T) {
 	of := r.Processes[0]
 	caller := profile.NewJVMFrame(profile.NewFunction("Main.main", ""), 1)
 	r.Stacks[stackID(3)] = []profile.Frame{{Address: 1}, profile.NewInlinedFrame(), caller}
-	for samples, want := range map[uint64]string{1: "", 10: "25.0% of the CPU time of shop is in inlined Java methods"} {
+	for samples, want := range map[uint64]string{
+		1: "", 10: "25.0% of the CPU time of shop is in inlined Java methods",
+	} {
 		r.Samples[record.Key{Process: of, Stack: stackID(3)}] = samples
 		hints := summarize(r, nil).hints()
 		text := strings.Join(hints, "\n")
@@ -293,7 +299,8 @@ func TestHints(t *testing.T) {
 	names.perfMaps[shop] = fmt.Errorf("reading perf map: %w in 2 of its lines", symbols.ErrLines)
 	hints = summarize(r, names).hints()
 	for _, want := range []string{"code in memory of shop (101) is not all in its perf map: have it written",
-		"the perf map of shop (101) was not used, or not all of it: reading perf map: there is no start, size and name in 2"} {
+		"the perf map of shop (101) was not used, or not all of it: reading perf map: there is no start, size and name",
+	} {
 		assert.Check(t, slices.ContainsFunc(hints, func(hint string) bool { return strings.HasPrefix(hint, want) }),
 			"no hint %q in %q", want, hints)
 	}
