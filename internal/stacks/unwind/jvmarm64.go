@@ -260,13 +260,12 @@ func armFollow() asm.Instructions {
 		asm.LoadImm(asm.R1, math.MinInt64, asm.DWord), // armLink
 		asm.Or.Reg(asm.R1, asm.R2),
 		asm.Ja.Label(armStore),
-		asm.JNE.Imm(asm.R9, armSteps, armDone).WithSymbol(armSets),
-		asm.LoadMem(asm.R1, asm.R7, armBefore, asm.Word),
+		// What decides is not followed: if it comes before, this is the first instruction.
+		asm.LoadMem(asm.R1, asm.R7, armBefore, asm.Word).WithSymbol(armSets),
 		asm.JNE.Imm32(asm.R1, armPushesFrame, armDone),
 		asm.LoadImm(asm.R1, armPushed-1<<64, asm.DWord),
 		asm.Ja.Label(armStore),
-		asm.JNE.Imm(asm.R9, armSteps, armDone).WithSymbol(armPops),
-		asm.LoadMem(asm.R1, asm.R7, armBefore, asm.Word),
+		asm.LoadMem(asm.R1, asm.R7, armBefore, asm.Word).WithSymbol(armPops),
 		asm.JNE.Imm32(asm.R1, armLeavesFrame, armDone),
 		asm.LoadImm(asm.R1, armFrame-1<<64, asm.DWord).WithSymbol(armLeaves),
 		asm.Ja.Label(armStore),

@@ -88,6 +88,7 @@ func TestFollowedCode(t *testing.T) {
 		},
 		{"a method's frame of that size", "-:f94007e1 -:a94f7bfd -:910403ff l:d65f03c0"},
 		{"indexOf, after a call", "-:94000400 i:aa0103e0 i:910403ff"},
+		{"with registers below", "-:a8c107e0 i:910403ff"},
 		{"another size", "-:aa0103e0 -:910203ff"},
 	} {
 		code := make([]byte, 1<<11)
