@@ -1,10 +1,12 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/names/symbolizer"
@@ -14,10 +16,16 @@ import (
 // Workers that are started often begin before the packages that they do not use are initialized.
 func TestWorkersStartEarly(t *testing.T) {
 	for _, name := range []string{access.Kind.Name, symbolizer.Kind.Name, symbolizer.LiveKind.Name} {
+		ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		assert.NilError(t, err)
+		assert.NilError(t, unix.Close(ends[0])) // the agent's: the worker ends when it looks for a message
+		channel := os.NewFile(uintptr(ends[1]), "channel")
 		command := exec.Command("/proc/self/exe")
 		command.Args = []string{"correlator-worker", name, "/proc"}
 		command.Env = []string{"GODEBUG=inittrace=1"}
-		output, err := command.CombinedOutput() // it has no channel
+		command.ExtraFiles = []*os.File{channel}
+		output, err := command.CombinedOutput()
+		channel.Close()
 		assert.NilError(t, err, "%s: %s", name, output)
 		initialized := make(map[string]bool)
 		for line := range strings.Lines(string(output)) {
