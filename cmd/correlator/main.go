@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"correlator/internal/host/priority"
 	"correlator/internal/host/terminal"
 	"correlator/internal/names/symbolizer"
 	"correlator/internal/operate/config"
@@ -23,6 +25,9 @@ import (
 
 func main() {
 	worker.Main(access.Kind, symbolizer.Kind, symbolizer.LiveKind, unwind.Kind())
+	if raiseStarved("/proc", os.Args[1:]) {
+		fmt.Fprintln(os.Stderr, "next to no CPU is left for this: it has the highest priority until it ends, if it may")
+	}
 	stdout := &outlet{file: os.Stdout}
 	root := newApp().root
 	root.SetArgs(signedIDs(os.Args[1:]))
@@ -40,6 +45,12 @@ func main() {
 	}
 	fmt.Fprintln(os.Stderr, "correlator:", printable(err))
 	os.Exit(code)
+}
+
+// raiseStarved has commands that record begin on a host that leaves them next to no CPU. That is before they do anything
+// else, which would take minutes. An agent has the share of a service.
+func raiseStarved(procRoot string, args []string) bool {
+	return len(args) > 0 && slices.Contains([]string{"record", "explain"}, args[0]) && priority.RaiseStarved(procRoot)
 }
 
 // signedIDs writes ids that are negative numbers as others are, which are no flags.

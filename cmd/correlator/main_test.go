@@ -251,3 +251,15 @@ func TestRun(t *testing.T) {
 		assert.Check(t, errors.Is(err, os.ErrNotExist), "%s is left behind: %v", path, err)
 	}
 }
+
+// What gets no CPU for a recording is to have more; an agent is not. No thread is raised here, as the procfs shows none.
+func TestRaisesStarved(t *testing.T) {
+	root := t.TempDir()
+	testenv.WriteFile(t, filepath.Join(root, "self/schedstat"), "1000 50000 7\n")
+	for args, want := range map[string]bool{
+		"record --pid 1": true, "explain --pid 1": true, "run": false, "--help record": false, "": false,
+	} {
+		got := raiseStarved(root, strings.Fields(args))
+		assert.Check(t, got == want, "%q: %v", args, got)
+	}
+}

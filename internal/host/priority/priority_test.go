@@ -1,7 +1,11 @@
 package priority
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -26,4 +30,52 @@ func TestRaise(t *testing.T) {
 	assert.Check(t, <-raised == before+steps)
 	other, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	assert.Check(t, err == nil && other == before, "%d, %v", other, err)
+}
+
+// All threads of a process that gets no CPU have the highest priority, and those that begin later; those of others stay.
+func TestRaiseStarved(t *testing.T) {
+	testenv.NeedPriority(t)
+	root := t.TempDir()
+	assert.NilError(t, os.MkdirAll(filepath.Join(root, "self"), 0o755))
+	assert.NilError(t, os.Symlink("/proc/self/task", filepath.Join(root, "self/task")))
+	of := func(tid int) int { // its nice value
+		priority, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
+		if errors.Is(err, unix.ESRCH) { // it has ended
+			return highest
+		}
+		assert.NilError(t, err)
+		return 20 - priority
+	}
+	threads := func() (tids []int) {
+		entries, err := os.ReadDir("/proc/self/task")
+		assert.NilError(t, err)
+		for _, entry := range entries {
+			tid, err := strconv.Atoi(entry.Name())
+			assert.NilError(t, err)
+			tids = append(tids, tid)
+		}
+		return tids
+	}
+	before := of(0)
+	t.Cleanup(func() {
+		for _, tid := range threads() {
+			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, before)
+		}
+	})
+	for _, text := range []string{"", "1000\n", "1000 49999 7\n"} {
+		testenv.WriteFile(t, filepath.Join(root, "self/schedstat"), text)
+		assert.Check(t, !RaiseStarved(root) && of(0) == before, text)
+	}
+	parent := of(unix.Getppid())
+	testenv.WriteFile(t, filepath.Join(root, "self/schedstat"), "1000 50000 7\n")
+	assert.Check(t, RaiseStarved(root))
+	for _, tid := range threads() {
+		assert.Check(t, of(tid) == highest, "%d has %d", tid, of(tid))
+	}
+	began := make(chan int)
+	go func() {
+		runtime.LockOSThread() // it ends
+		began <- of(0)
+	}()
+	assert.Check(t, <-began == highest && of(unix.Getppid()) == parent)
 }
