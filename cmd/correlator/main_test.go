@@ -252,7 +252,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// What gets no CPU for a recording is to have more; an agent is not. No thread is raised here, as the procfs shows none.
+// A recording that gets no CPU is to have more; an agent is not. No thread is raised here, as the procfs shows none.
 func TestRaisesStarved(t *testing.T) {
 	root := t.TempDir()
 	testenv.WriteFile(t, filepath.Join(root, "self/schedstat"), "1000 50000 7\n")

@@ -32,7 +32,7 @@ func TestRaise(t *testing.T) {
 	assert.Check(t, err == nil && other == before, "%d, %v", other, err)
 }
 
-// All threads of a process that gets no CPU have the highest priority, and those that begin later; those of others stay.
+// All threads of a process that gets no CPU have the highest priority, and those that begin later; others stay.
 func TestRaiseStarved(t *testing.T) {
 	testenv.NeedPriority(t)
 	root := t.TempDir()
