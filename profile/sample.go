@@ -62,7 +62,7 @@ type Sample struct {
 	Attributes Attributes  // of the same
 
 	Unwound bool // by an engine; else the stack was walked by frame pointers
-	Served  bool // an engine unwinds the process, but for stacks of whose innermost code it knows nothing
+	Served  bool // an engine unwound the process by then; if not Unwound, it did not know the innermost code
 
 	TID    int    // in our own pid namespace; 0: not known
 	Thread string // the thread's name; empty: not known (yet)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"strings"
@@ -20,7 +21,9 @@ func TestWorkersStartEarly(t *testing.T) {
 		assert.NilError(t, err)
 		assert.NilError(t, unix.Close(ends[0])) // the agent's: the worker ends when it looks for a message
 		channel := os.NewFile(uintptr(ends[1]), "channel")
-		command := exec.Command("/proc/self/exe")
+		ctx, cancel := context.WithTimeout(t.Context(), deadline) // for a worker that does not end
+		defer cancel()
+		command := exec.CommandContext(ctx, "/proc/self/exe")
 		command.Args = []string{"correlator-worker", name, "/proc"}
 		command.Env = []string{"GODEBUG=inittrace=1"}
 		command.ExtraFiles = []*os.File{channel}

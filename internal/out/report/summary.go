@@ -61,10 +61,11 @@ type share struct {
 
 // quality counts the samples of a process by how useful they are.
 type quality struct {
-	samples uint64
-	walked  uint64 // with frames outside the kernel only: others may be from within a system call
-	shallow uint64 // of them, those with one or two
-	unnamed uint64 // with compiled code that has no name
+	samples  uint64
+	walked   uint64 // with frames outside the kernel only: others may be from within a system call
+	shallow  uint64 // of them, those with one or two
+	compiled uint64 // of these, those in code in memory
+	unnamed  uint64 // with compiled code that has no name
 	// interpreter is a runtime of interpreterNames that the process has, "" for none, or others.
 	interpreter string
 	unread      string // the same of unreadFiles
@@ -174,6 +175,9 @@ func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 		q.walked += samples
 		if depth <= 2 && !slices.Contains(threadStarts, outermost) {
 			q.shallow += samples
+			if frames[0].Kind() == profile.AnonymousFrame {
+				q.compiled += samples
+			}
 		}
 	}
 	if unnamed {

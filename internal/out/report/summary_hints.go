@@ -58,8 +58,8 @@ var unreadFiles = map[string]*regexp.Regexp{
 		`^(memcheck|cachegrind|callgrind|helgrind|drd|massif|dhat|lackey|none|exp-bbv)-\w+-linux$`),
 }
 
-// compilers are those of unreadFiles that write the code they run to memory. The unwinding engine does not know that,
-// and it may keep no frame pointers. The texts are what has them write a perf map; empty: nothing.
+// compilers are those of unreadFiles that write the code they run to memory. The unwinding engine does not know that
+// code, which may keep no frame pointers. The texts are what has them write a perf map; empty: nothing.
 var compilers = map[string]string{
 	".NET":   "DOTNET_PerfMapEnabled=1 in its environment",
 	"Erlang": `"erl +JPperf map"`,
@@ -159,7 +159,15 @@ func (s *summary) hints() (hints []string) {
 		q, walks := s.processes[p], s.recording.Walks[p]
 		isServed := exceeds(walks.Served, q.samples, mostPercent)
 		_, compiles := compilers[q.unread]
-		isShallow := q.walked >= shallowSamples && exceeds(q.shallow, q.walked, shallowPercent) && !compiles
+		short := q.shallow
+		switch {
+		case !compiles:
+		case matching(unreadFiles, path.Base(p.Executable)) != "":
+			short = 0 // they are, whoever walks them
+		default:
+			short -= q.compiled // the library's; other stacks are as those of any program
+		}
+		isShallow := q.walked >= shallowSamples && exceeds(short, q.walked, shallowPercent)
 		switch failure := s.recording.Failures[p.PID]; {
 		case s.recording.Refused[p.PID] != "": // which is a hint of its own
 		case s.recording.Engine && !isServed && q.samples >= shallowSamples && failure != "":
@@ -192,7 +200,8 @@ func (s *summary) hints() (hints []string) {
 			outdated = append(outdated, p)
 		case errors.Is(err, fs.ErrNotExist) && compiles:
 			if how := compilers[q.unread]; how != "" {
-				writers[q.unread+" writes one by "+how] = append(writers[q.unread+" writes one by "+how], p)
+				how = q.unread + " writes one by " + how
+				writers[how] = append(writers[how], p)
 			}
 		case errors.Is(err, fs.ErrNotExist):
 			mapless = append(mapless, p)
@@ -212,10 +221,10 @@ func (s *summary) hints() (hints []string) {
 	add(shallowInterpreters,
 		"most stacks of %s have one or two frames: functions of Python and Node.js are found with --unwinder auto "+
 			"alone, where it can run (\"correlator check\", unwinder)")
-	add(unknown, "most stacks of %s have one or two frames, as they are in code that the unwinding engine does not "+
-		"know, and that keeps no frame pointers")
+	add(unknown, "most stacks of %s have one or two frames, as those of code that keeps no frame pointers: they were "+
+		"walked by these, in code that the unwinding engine does not know")
 	add(unserved, "most stacks of %s have one or two frames, as those of code that keeps no frame pointers: they were "+
-		"walked by these before they could be unwound")
+		"walked by these, before they could be unwound or as they cannot be")
 	for _, reason := range slices.Sorted(maps.Keys(failed)) {
 		add(failed[reason], "most stacks of %s were walked by frame pointers, as they could not be unwound: "+
 			strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
@@ -236,7 +245,9 @@ func (s *summary) hints() (hints []string) {
 	scripts := make(map[string][]*record.Process)
 	for _, p := range s.recording.Processes {
 		of := s.processes[p].unread
-		if read, err := s.perfMap(p); of != "" && (err != nil || !read) { // else what it compiles is shown
+		_, compiles := compilers[of]
+		read, err := s.perfMap(p)
+		if of != "" && !(compiles && read && err == nil) { // else what it compiles is shown
 			scripts[of] = append(scripts[of], p)
 		}
 	}

@@ -103,13 +103,14 @@ func TestHintsOfWalks(t *testing.T) {
 		shallow   = "most stacks of process (1) have one or two frames"
 		pointers  = shallow + ", as those of code that keeps no frame pointers: --unwinder auto"
 		functions = shallow + ": functions of Python and Node.js"
-		unknown   = shallow + ", as they are in code that the unwinding engine does not know"
-		early     = shallow + ", as those of code that keeps no frame pointers: they were walked by these"
+		walked    = shallow + ", as those of code that keeps no frame pointers: they were walked by these, "
+		unknown   = walked + "in code that the unwinding engine does not know"
+		early     = walked + "before they could be unwound"
 		failed    = `most stacks of process (1) were walked by frame pointers, as they could not be unwound: \x1b 100%`
 	)
 	for name, test := range map[string]struct {
 		file    string
-		frames  int
+		frames  int // one: and one of code in memory
 		engine  bool
 		walks   record.Walks // of 20 samples
 		failure string
@@ -118,6 +119,9 @@ func TestHintsOfWalks(t *testing.T) {
 		"no engine":               {"/bin/c", 2, false, record.Walks{}, "", pointers},
 		"no engine, Python":       {"/bin/python3", 2, false, record.Walks{}, "", functions},
 		"no engine, compiler":     {"/bin/luajit", 2, false, record.Walks{}, "", ""},
+		"no engine, its library":  {"/lib/libcoreclr.so", 2, false, record.Walks{}, "", pointers},
+		"no engine, compiled":     {"/lib/libcoreclr.so", 1, false, record.Walks{}, "", ""},
+		"no engine, other memory": {"/bin/c", 1, false, record.Walks{}, "", pointers},
 		"unwound":                 {"/bin/c", 2, true, record.Walks{Served: 20, Unwound: 20}, "", ""},
 		"unwound, Python":         {"/bin/python3", 2, true, record.Walks{Served: 20, Unwound: 20}, "", ""},
 		"unknown":                 {"/bin/c", 2, true, record.Walks{Served: 20}, "", unknown},
@@ -132,11 +136,15 @@ func TestHintsOfWalks(t *testing.T) {
 		"failed at the end":       {"/bin/c", 2, true, record.Walks{Served: 20, Unwound: 20}, "\x1b 100%", ""},
 		"failed before an engine": {"/bin/c", 2, false, record.Walks{}, "\x1b 100%", pointers},
 	} {
-		p := &record.Process{PID: 1, Executable: test.file}
+		p := &record.Process{PID: 1, Executable: strings.Replace(test.file, "/lib/libcoreclr.so", "/bin/c", 1)}
 		r := recording(map[*record.Process][]profile.Frame{p: make([]profile.Frame, test.frames)})
 		for i := range r.Stacks[profile.StackTraceID{1}] {
 			r.Stacks[profile.StackTraceID{1}][i] = profile.Frame{Address: uint64(i + 1), File: &profile.File{
 				Kind: profile.NativeFrame, Path: test.file}}
+		}
+		if test.frames == 1 {
+			r.Stacks[profile.StackTraceID{1}] = append([]profile.Frame{{Address: 9, File: &profile.File{
+				Kind: profile.AnonymousFrame}}}, r.Stacks[profile.StackTraceID{1}]...)
 		}
 		for key := range r.Samples {
 			r.Samples[key] = 20
@@ -316,7 +324,9 @@ func TestHintsOfScripts(t *testing.T) {
 		"/usr/bin/phpx": "",
 	} {
 		r, names := fixture(t)
-		clear(names.perfMaps)
+		if _, compiles := compilers[want]; compiles {
+			clear(names.perfMaps)
+		}
 		r.Stacks[stackID(1)][0].File = &profile.File{ID: profile.FileID{9}, Kind: profile.NativeFrame, Path: path}
 		hints := strings.Join(summarize(r, names).hints(), "\n")
 		assert.Check(t, strings.Contains(hints, " runs by "+want+" are not shown") == (want != "") &&

@@ -161,7 +161,8 @@ func (p *program) newSample(count *bpf.Count, now instant) profile.Sample {
 		Thread: count.Thread, Count: uint64(count.Samples), At: now.at(count.First), Last: now.at(count.Last),
 		Unwound: count.Stack.Unwound(),
 	}
-	sample.Served = sample.Unwound || p.served.Load()
+	since := p.served.Load()
+	sample.Served = sample.Unwound || since != 0 && count.First > since
 	if count.OfOBI && !p.ofOBI.Load() {
 		p.ofOBI.Store(true)
 		p.inbox.notify()

@@ -29,7 +29,7 @@ type program struct {
 	used     atomic.Bool // samples were handed over since the last probe of the process
 	stale    uint64      // stale samples when the identity was last checked
 	unwound  unwound
-	served   atomic.Bool     // unwound.on, for whoever does not hold the lock
+	served   atomic.Uint64   // since when unwound.on is true, CLOCK_MONOTONIC in ns; 0: it is not
 	synced   atomic.Uint64   // how often the engine may have learnt anew what the process maps
 	waiting  []pendingSample // of the drain that Run is at
 	unseen   atomic.Bool     // its stacks are to be unwound from its first samples on, and there were none

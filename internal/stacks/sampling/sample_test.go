@@ -148,12 +148,21 @@ func TestStackWhenStoreIsFull(t *testing.T) {
 	}
 }
 
-// A sample says whether the engine unwinds its program, also where it knows nothing of the innermost code.
+// A sample says whether the engine unwound its program when it was taken, also where it knows nothing of the innermost
+// code.
 func TestSampleServed(t *testing.T) {
-	for _, served := range []bool{false, true} {
-		p := new(program)
-		p.served.Store(served)
-		sample := p.newSample(new(bpf.Count), instant{})
-		assert.Check(t, sample.Served == served && !sample.Unwound, "%+v", sample)
+	p := new(program)
+	before := bpf.Count{First: bpf.Now()}
+	check := func(count bpf.Count, want bool) {
+		t.Helper()
+		sample := p.newSample(&count, instant{})
+		assert.Check(t, sample.Served == want && !sample.Unwound, "%+v", sample)
 	}
+	check(before, false)
+	p.setOn(true)
+	check(before, false) // though it is drained now
+	check(bpf.Count{First: bpf.Now() + 1}, true)
+	p.setOn(true)
+	p.setOn(false)
+	check(bpf.Count{First: bpf.Now() + 1}, false)
 }

@@ -113,5 +113,5 @@ func (s *stacks) put(name rawStack, frames []profile.Frame, lasting bool) *profi
 
 func (s *stacks) rawStack(p *program, key bpf.StackKey) rawStack {
 	return rawStack{key: key, space: p.space.Version(), kernel: s.kernel.Version(),
-		ends: !key.Unwound() && p.served.Load()}
+		ends: !key.Unwound() && p.served.Load() != 0}
 }

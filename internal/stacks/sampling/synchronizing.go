@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"correlator/bpf"
 	"correlator/internal/host/share"
 	"correlator/internal/stacks/unwind"
 	"correlator/internal/worker"
@@ -208,7 +209,11 @@ func (u *unwinding) leave(p *program) {
 // setOn notes whether the engine unwinds the stacks of a program. The lock of unwinding is held.
 func (p *program) setOn(on bool) {
 	p.unwound.on = on
-	p.served.Store(on)
+	if !on {
+		p.served.Store(0)
+	} else {
+		p.served.CompareAndSwap(0, bpf.Now())
+	}
 }
 
 // reset has all stacks walked by frame pointers again, until the programs were synchronized anew. Those

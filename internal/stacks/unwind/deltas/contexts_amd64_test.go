@@ -31,6 +31,8 @@ func TestContexts(t *testing.T) {
 .type makecontext, @function
 makecontext:
 .cfi_startproc
+endbr64
+rdsspq %rax
 push %rbx
 .cfi_adjust_cfa_offset 8
 lea start(%rip), %rcx
