@@ -313,9 +313,10 @@ func armBlobCode(call asm.Instruction, stack jvmStack, offsets map[string]int16,
 		asm.JEq.Imm(asm.R1, nameNative, armNothing).WithSymbol(armStub),
 		asm.JEq.Imm(asm.R1, nameInterpreter, armNothing),
 		asm.JEq.Imm(asm.R1, nameVtable, armNothing),
-		// Its size is not known if it is 0. Others may be entered from a signal handler, as after a call (SafepointBlob),
-		// or replace frames (DeoptimizationBlob). Those of C1 without a size have -1: what calls slow_subtype_check has
-		// two more words on the stack. These are left to the engine, which most likely cuts the stack.
+		// Its size is not known if it is 0. Others may be entered from a signal handler, as after a call
+		// (SafepointBlob), or replace frames (DeoptimizationBlob). Those of C1 without a size have -1: what calls
+		// slow_subtype_check has two more words on the stack. These are left to the engine, which most likely
+		// cuts the stack.
 		asm.JNE.Imm(asm.R3, 0, armNothing),
 		asm.LoadMem(asm.R1, asm.R5, offsets["state.text_section_id"], asm.DWord),
 		asm.JSLT.Imm(asm.R4, 0, armSay),
