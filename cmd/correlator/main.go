@@ -47,8 +47,8 @@ func main() {
 	os.Exit(code)
 }
 
-// raiseStarved has commands that record begin on a host that leaves them next to no CPU. That is before they do
-// anything else, which would take minutes. An agent has the share of a service.
+// raiseStarved has record, and explain, which may record, begin on a host that leaves them next to no CPU. That is
+// before they do anything else, which would take minutes. An agent has the share of a service.
 func raiseStarved(procRoot string, args []string) bool {
 	return len(args) > 0 && slices.Contains([]string{"record", "explain"}, args[0]) && priority.RaiseStarved(procRoot)
 }

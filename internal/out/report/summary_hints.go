@@ -159,15 +159,7 @@ func (s *summary) hints() (hints []string) {
 		q, walks := s.processes[p], s.recording.Walks[p]
 		isServed := exceeds(walks.Served, q.samples, mostPercent)
 		_, compiles := compilers[q.unread]
-		short := q.shallow
-		switch {
-		case !compiles:
-		case matching(unreadFiles, path.Base(p.Executable)) != "":
-			short = 0 // they are, whoever walks them
-		default:
-			short -= q.compiled // the library's; other stacks are as those of any program
-		}
-		isShallow := q.walked >= shallowSamples && exceeds(short, q.walked, shallowPercent)
+		isShallow := q.walked >= shallowSamples && exceeds(q.short(p.Executable), q.walked, shallowPercent)
 		switch failure := s.recording.Failures[p.PID]; {
 		case s.recording.Refused[p.PID] != "": // which is a hint of its own
 		case s.recording.Engine && !isServed && q.samples >= shallowSamples && failure != "":
@@ -317,6 +309,17 @@ func (s *summary) hints() (hints []string) {
 				"miss less")
 	}
 	return hints
+}
+
+// short returns of how many samples of a program the stacks are short, where the code that it compiles is no reason.
+func (q *quality) short(executable string) uint64 {
+	if _, compiles := compilers[q.unread]; !compiles {
+		return q.shallow
+	}
+	if matching(unreadFiles, path.Base(executable)) != "" {
+		return 0 // they are, whoever walks them
+	}
+	return q.shallow - q.compiled // of a library; other stacks are as those of any program
 }
 
 // perfMap returns how the perf map of a process with code in memory was read, if that was tried.

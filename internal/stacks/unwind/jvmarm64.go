@@ -23,7 +23,8 @@ import (
 //   - it removes a frame (mov sp, x29): x29 is that of its frame, if nothing on the way has changed it;
 //   - it frees 256 bytes, but not those of a method's frame: it is indexOf, and these are on the stack.
 //
-// If that says nothing of a stub, and the engine knows nothing of it, the stack ends.
+// If that says nothing of a stub, and the engine knows nothing of it, the stack ends. Nothing here says whether the
+// caller had more on the stack when it called: in JDK 17, which alone was run, those of these stubs had not.
 
 const (
 	// armSteps is how many instructions are followed. In JDK 17, that is enough in stubs, but in some that the engine
