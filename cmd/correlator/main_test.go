@@ -255,7 +255,10 @@ func TestRun(t *testing.T) {
 // A recording that gets no CPU is to have more; an agent is not. No thread is raised here, as the procfs shows none.
 func TestRaisesStarved(t *testing.T) {
 	root := t.TempDir()
-	testenv.WriteFile(t, filepath.Join(root, "self/schedstat"), "1000 50000 7\n")
+	pid := strconv.Itoa(os.Getpid())
+	assert.NilError(t, os.Mkdir(filepath.Join(root, pid), 0o755))
+	assert.NilError(t, os.Symlink(pid, filepath.Join(root, "self")))
+	testenv.WriteFile(t, filepath.Join(root, "self/schedstat"), "100000000 5000000000 7\n")
 	for args, want := range map[string]bool{
 		"record --pid 1": true, "explain --pid 1": true, "run": false, "--help record": false, "": false,
 	} {

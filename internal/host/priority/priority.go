@@ -7,6 +7,7 @@ import (
 	"path"
 	"runtime"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,16 +33,24 @@ const (
 	// threads for each CPU it is ten times.
 	starvedRatio = 50
 
+	// starvedTime is more than a busy host takes to begin a process. Kernels that do not count have 0.
+	starvedTime = time.Second
+
 	highest = -20 // nice value
 )
 
 // RaiseStarved gives this process the highest priority if it gets next to no CPU: all of its threads, those that they
-// start and its children. It reports whether that was so. It takes what Raise does, and a procfs of our own pid
-// namespace.
+// start and its children. It reports whether that was so. It takes what Raise does. With a procfs of another pid
+// namespace than ours it does nothing.
 func RaiseStarved(procRoot string) bool {
 	var ran, waited uint64
 	text, _ := os.ReadFile(path.Join(procRoot, "self/schedstat")) // of the first thread; not in all kernels
-	if _, err := fmt.Sscan(string(text), &ran, &waited); err != nil || waited < starvedRatio*ran {
+	_, err := fmt.Sscan(string(text), &ran, &waited)
+	if err != nil || ran == 0 || waited < uint64(starvedTime) || waited < starvedRatio*ran {
+		return false
+	}
+	// Of another pid namespace, numbers of threads would be those of others here.
+	if pid, err := os.Readlink(path.Join(procRoot, "self")); err != nil || pid != strconv.Itoa(os.Getpid()) {
 		return false
 	}
 	raiseAll(procRoot)

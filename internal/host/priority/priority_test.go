@@ -36,8 +36,13 @@ func TestRaise(t *testing.T) {
 func TestRaiseStarved(t *testing.T) {
 	testenv.NeedPriority(t)
 	root := t.TempDir()
-	assert.NilError(t, os.MkdirAll(filepath.Join(root, "self"), 0o755))
-	assert.NilError(t, os.Symlink("/proc/self/task", filepath.Join(root, "self/task")))
+	pid := strconv.Itoa(os.Getpid())
+	for _, of := range []string{pid, "1" + pid} {
+		assert.NilError(t, os.MkdirAll(filepath.Join(root, of), 0o755))
+		assert.NilError(t, os.Symlink("/proc/self/task", filepath.Join(root, of, "task")))
+	}
+	self := filepath.Join(root, "self")
+	assert.NilError(t, os.Symlink(pid, self))
 	of := func(tid int) int { // its nice value
 		priority, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
 		if errors.Is(err, unix.ESRCH) { // it has ended
@@ -62,12 +67,21 @@ func TestRaiseStarved(t *testing.T) {
 			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, before)
 		}
 	})
-	for _, text := range []string{"", "1000\n", "1000 49999 7\n"} {
+	const starved = "100000000 5000000000 7\n"
+	for _, text := range []string{
+		"", "100000000\n", "100000000 4999999999 7\n", "0 0 0\n", "0 5000000000 1\n", "1000 999999999 7\n",
+	} {
 		testenv.WriteFile(t, filepath.Join(root, "self/schedstat"), text)
 		assert.Check(t, !RaiseStarved(root) && of(0) == before, text)
 	}
 	parent := of(unix.Getppid())
-	testenv.WriteFile(t, filepath.Join(root, "self/schedstat"), "1000 50000 7\n")
+	testenv.WriteFile(t, filepath.Join(root, "1"+pid, "schedstat"), []byte(starved))
+	assert.NilError(t, os.Remove(self))
+	assert.NilError(t, os.Symlink("1"+pid, self)) // as in another pid namespace
+	assert.Check(t, !RaiseStarved(root) && of(0) == before)
+	assert.NilError(t, os.Remove(self))
+	assert.NilError(t, os.Symlink(pid, self))
+	testenv.WriteFile(t, filepath.Join(root, "self/schedstat"), []byte(starved))
 	assert.Check(t, RaiseStarved(root))
 	for _, tid := range threads() {
 		assert.Check(t, of(tid) == highest, "%d has %d", tid, of(tid))

@@ -72,6 +72,7 @@ const (
 	armDone    = "jvm_arm64_done"
 	armBlob    = "jvm_arm64_blob"
 	armStub    = "jvm_arm64_stub"
+	armEnds    = "jvm_arm64_ends"
 	armSay     = "jvm_arm64_say"
 	armBack    = "jvm_arm64_back"
 	armGoOn    = "jvm_arm64_go_on"
@@ -314,16 +315,17 @@ func armBlobCode(call asm.Instruction, stack jvmStack, offsets map[string]int16,
 		asm.JEq.Imm(asm.R1, nameNative, armNothing).WithSymbol(armStub),
 		asm.JEq.Imm(asm.R1, nameInterpreter, armNothing),
 		asm.JEq.Imm(asm.R1, nameVtable, armNothing),
-		// Its size is not known if it is 0. Others may be entered from a signal handler, as after a call
-		// (SafepointBlob), or replace frames (DeoptimizationBlob). Those of C1 without a size have -1: what calls
-		// slow_subtype_check has two more words on the stack. These are left to the engine, which most likely
-		// cuts the stack.
-		asm.JNE.Imm(asm.R3, 0, armNothing),
 		asm.LoadMem(asm.R1, asm.R5, offsets["state.text_section_id"], asm.DWord),
+		// Those of C1 have -1 if it is not known. What calls slow_subtype_check has two more words on the stack, so that
+		// its caller would be wrong: the stack ends.
+		asm.JEq.Imm32(asm.R3, -1, armEnds),
+		// Else its size is not known if it is 0. Others may be entered from a signal handler, as after a call
+		// (SafepointBlob), or replace frames (DeoptimizationBlob).
+		asm.JNE.Imm(asm.R3, 0, armNothing),
 		asm.JSLT.Imm(asm.R4, 0, armSay),
 		asm.JSLT.Imm(asm.R1, 0, armNothing), // the engine knows it
 		// Without a return address, the stack ends.
-		asm.Mov.Imm(asm.R4, 0),
+		asm.Mov.Imm(asm.R4, 0).WithSymbol(armEnds),
 		asm.StoreMem(asm.R5, offsets["state.lr"], asm.R4, asm.DWord),
 		asm.LoadImm(asm.R4, math.MinInt64, asm.DWord), // armLink
 		asm.LSh.Imm(asm.R1, 64-support.HSTSIDStackDeltaBit).WithSymbol(armSay),

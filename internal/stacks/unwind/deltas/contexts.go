@@ -40,7 +40,7 @@ func completeContexts(file *pfelf.File, data *stackdeltatypes.IntervalData) erro
 		start := uint64(symbol.Address) + uint64(at) + uint64(distance)
 		begins := make([]byte, len(branchTarget)+len(startContext))
 		n, _ := file.ReadAt(begins, int64(start))
-		if !bytes.HasPrefix(bytes.TrimPrefix(begins[:n], branchTarget), startContext) {
+		if start == 0 || !bytes.HasPrefix(bytes.TrimPrefix(begins[:n], branchTarget), startContext) {
 			continue
 		}
 		if data.Sort(); data.Find(start-1) == nil {
