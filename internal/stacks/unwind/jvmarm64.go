@@ -316,8 +316,8 @@ func armBlobCode(call asm.Instruction, stack jvmStack, offsets map[string]int16,
 		asm.JEq.Imm(asm.R1, nameInterpreter, armNothing),
 		asm.JEq.Imm(asm.R1, nameVtable, armNothing),
 		asm.LoadMem(asm.R1, asm.R5, offsets["state.text_section_id"], asm.DWord),
-		// Those of C1 have -1 if it is not known. What calls slow_subtype_check has two more words on the stack, so that
-		// its caller would be wrong: the stack ends.
+		// Those of C1 have -1 if it is not known. What calls slow_subtype_check has two more words on the stack, so
+		// that its caller would be wrong: the stack ends.
 		asm.JEq.Imm32(asm.R3, -1, armEnds),
 		// Else its size is not known if it is 0. Others may be entered from a signal handler, as after a call
 		// (SafepointBlob), or replace frames (DeoptimizationBlob).
