@@ -25,6 +25,12 @@ import (
 //
 // If that says nothing of a stub, and the engine knows nothing of it, the stack ends. Nothing here says whether the
 // caller had more on the stack when it called: in JDK 17, which alone was run, those of these stubs had not.
+//
+// A method makes its frame by sub sp, sp, N; stp x29, x30, [sp, N-16], or, if that is large or the method is native, by
+// stp x29, x30, [sp, -16]!; sub sp, sp, N-16. The engine takes the last instruction before the frame counts as made for
+// this stp, and sp for unmoved before. But a barrier may come between (in 17 with ZGC, by its sources in 21 and later
+// with all collectors): the caller is right then, and that one's caller is read N bytes below where it is. So what
+// comes before the program counter says how far it is.
 
 const (
 	// armSteps is how many instructions are followed. In JDK 17, that is enough in stubs, but in some that the engine
@@ -33,12 +39,16 @@ const (
 
 	armIndexWords = 256 / 8
 
+	// armBarrier is how many instructions there are at most from where a frame is made to the last of a barrier.
+	armBarrier = 16
+
 	// What is kept in memory that the program does not use: see movedScratch.
 	armInstruction = 0
 	armBefore      = 8  // the one before it
 	armChanged     = 16 // 1: x30 or sp was
 	armLoaded      = 24 // how many words were loaded from sp on, which has moved by them
 	armFound       = 32 // what decides
+	armCode        = 40 // so many instructions before the program counter, and that at it
 
 	// What decides: what the engine has of a stub beside the address of a table.
 	armUnknown = 0
@@ -57,6 +67,9 @@ const (
 	armPopsFrame   = 0xa8c17bfd - 1<<32 // ldp x29, x30, [sp], #16
 	armFreesTable  = 0x910403ff - 1<<32 // add sp, sp, #256
 	armLoadsFrame  = 0xa9407bfd - 1<<32 // ldp x29, x30, [sp, #x]
+	armSavesFrame  = 0xa9007bfd         // stp x29, x30, [sp, #x], unsigned
+	armGrowsFrame  = 0xd10003ff         // sub sp, sp, #x, likewise
+	armGrowsLarge  = 0xcb2863ff - 1<<32 // sub sp, sp, x8
 )
 
 // Labels of what is added.
@@ -77,6 +90,13 @@ const (
 	armBack    = "jvm_arm64_back"
 	armGoOn    = "jvm_arm64_go_on"
 	armNothing = "jvm_arm64_nothing"
+
+	armMethod    = "jvm_arm64_method"
+	armStart     = "jvm_arm64_start"
+	armSaved     = "jvm_arm64_saved"
+	armMade      = "jvm_arm64_made"
+	armPushedNow = "jvm_arm64_pushed_now"
+	armPushedOld = "jvm_arm64_pushed_old"
 )
 
 // Names of code, the first 4 bytes.
@@ -128,7 +148,10 @@ func armOffsets(types *btf.Spec) (map[string]int16, error) {
 			"trace.pid", "state.pc", "state.lr", "state.return_address", "state.text_section_id",
 			"hotspotUnwindScratch.codeblob",
 		},
-		"HotspotProcInfo": {"codeblob_framesize", "codeblob_name"},
+		"HotspotProcInfo": {
+			"codeblob_codestart", "codeblob_framecomplete", "codeblob_framesize", "codeblob_name",
+			"nmethod_uses_offsets",
+		},
 	})
 }
 
@@ -287,7 +310,8 @@ func armFollow() asm.Instructions {
 func armBlobCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, scratch int16) asm.Instructions {
 	blob := offsets["hotspotUnwindScratch.codeblob"]
 	return slices.Concat(asm.Instructions{
-		call.WithMetadata(asm.Metadata{}).WithSymbol(armBlob),
+		asm.StoreMem(asm.RFP, stack.code, asm.R3, asm.DWord).WithSymbol(armBlob),
+		call.WithMetadata(asm.Metadata{}),
 		asm.JNE.Imm(asm.R0, 0, armGoOn),
 	}, lookUpRecord(stack.key, armNothing), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
@@ -307,13 +331,13 @@ func armBlobCode(call asm.Instruction, stack jvmStack, offsets map[string]int16,
 		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
 		asm.LoadMem(asm.R3, asm.R2, blob, asm.Word),
 		asm.LoadMem(asm.R4, asm.R5, scratch+armFound, asm.DWord),
+		asm.JEq.Imm(asm.R1, nameNative, armMethod),
 		asm.JNE.Imm(asm.R1, nameMethod, armStub),
-		asm.JNE.Imm(asm.R4, armIndexOf, armNothing),
+		asm.JNE.Imm(asm.R4, armIndexOf, armMethod),
 		asm.Add.Imm(asm.R3, armIndexWords),
 		asm.StoreMem(asm.R2, blob, asm.R3, asm.Word),
 		asm.Ja.Label(armNothing),
-		asm.JEq.Imm(asm.R1, nameNative, armNothing).WithSymbol(armStub),
-		asm.JEq.Imm(asm.R1, nameInterpreter, armNothing),
+		asm.JEq.Imm(asm.R1, nameInterpreter, armNothing).WithSymbol(armStub),
 		asm.JEq.Imm(asm.R1, nameVtable, armNothing),
 		asm.LoadMem(asm.R1, asm.R5, offsets["state.text_section_id"], asm.DWord),
 		// Those of C1 have -1 if it is not known. What calls slow_subtype_check has two more words on the stack, so
@@ -332,7 +356,87 @@ func armBlobCode(call asm.Instruction, stack jvmStack, offsets map[string]int16,
 		asm.RSh.Imm(asm.R1, 64-support.HSTSIDStackDeltaBit),
 		asm.Or.Reg(asm.R1, asm.R4),
 		asm.StoreMem(asm.R5, offsets["state.text_section_id"], asm.R1, asm.DWord),
+		asm.Ja.Label(armNothing),
+	}, armMethodCode(stack, offsets, scratch), asm.Instructions{
 		asm.Mov.Imm(asm.R0, 0).WithSymbol(armNothing),
 		asm.Ja.Label(armBack).WithSymbol(armGoOn),
 	})
+}
+
+// armMethodCode returns the instructions that say how far an innermost method has made its frame: where that counts as
+// made, the engine takes x29 and x30 from it; at the instruction before, it takes x30 as it is, and the frame's size
+// for that by which sp was moved.
+func armMethodCode(stack jvmStack, offsets map[string]int16, scratch int16) asm.Instructions {
+	blob := offsets["hotspotUnwindScratch.codeblob"]
+	offset, complete := stack.incomplete, stack.window
+	record := lookUpRecord(stack.key, armNothing)
+	record[0] = record[0].WithSymbol(armMethod)
+	code := slices.Concat(record, lookUpProcess(hotspotMap, stack.record, stack.key, offsets["trace.pid"], armNothing),
+		asm.Instructions{
+			asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
+			// r4 = the start of the code
+			asm.LoadMem(asm.R1, asm.R0, offsets["codeblob_codestart"], asm.Byte),
+			asm.Add.Reg(asm.R1, asm.R5),
+			asm.LoadMem(asm.R4, asm.R1, blob, asm.DWord),
+			asm.LoadMem(asm.R1, asm.R0, offsets["nmethod_uses_offsets"], asm.Byte),
+			asm.JEq.Imm(asm.R1, 0, armStart),
+			asm.LSh.Imm(asm.R4, 32),
+			asm.RSh.Imm(asm.R4, 32),
+			asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
+			asm.Add.Reg(asm.R4, asm.R1),
+			// r1 = the offset in it, r2 = where that is at which the frame counts as made
+			asm.LoadMem(asm.R3, asm.R5, offsets["state.pc"], asm.DWord).WithSymbol(armStart),
+			asm.Mov.Reg(asm.R1, asm.R3),
+			asm.Sub.Reg(asm.R1, asm.R4),
+			asm.LoadMem(asm.R2, asm.R0, offsets["codeblob_framecomplete"], asm.Byte),
+			asm.Add.Reg(asm.R2, asm.R5),
+			asm.LoadMem(asm.R4, asm.R2, blob, asm.Half),
+			asm.JGE.Reg(asm.R1, asm.R4, armNothing),
+			asm.StoreMem(asm.RFP, offset, asm.R1, asm.DWord),
+			asm.StoreMem(asm.RFP, complete, asm.R2, asm.DWord),
+			asm.Sub.Imm(asm.R3, 4*armBarrier),
+			asm.Mov.Imm(asm.R2, 4*armBarrier+4),
+			asm.Mov.Reg(asm.R1, asm.R5),
+			asm.Add.Imm(asm.R1, int32(scratch)+armCode),
+			asm.FnProbeReadUser.Call(),
+			asm.JNE.Imm(asm.R0, 0, armNothing),
+			// r0 = stp, r4 = sub, of a frame of this size
+			asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
+			asm.LoadMem(asm.R2, asm.RFP, stack.address, asm.DWord),
+			asm.LoadMem(asm.R3, asm.R2, blob, asm.Word),
+			asm.Sub.Imm(asm.R3, 2),
+			asm.LoadImm(asm.R0, armSavesFrame, asm.DWord),
+			asm.LoadImm(asm.R4, armGrowsFrame, asm.DWord),
+			asm.Mov.Reg(asm.R1, asm.R3),
+			asm.LSh.Imm(asm.R1, 15),
+			asm.Or.Reg(asm.R0, asm.R1),
+			asm.LSh.Imm(asm.R3, 13),
+			asm.Or.Reg(asm.R4, asm.R3),
+		})
+	at := func(before int16) asm.Instruction {
+		return asm.LoadMem(asm.R1, asm.R5, scratch+armCode+4*(armBarrier-before), asm.Word)
+	}
+	saved := armSaved // x29 is the caller's up to the next instruction
+	for i := range int16(armBarrier + 1) {
+		code = append(code, at(i), asm.JEq.Reg(asm.R1, asm.R0, saved))
+		if i > 0 {
+			code = append(code, asm.JEq.Reg(asm.R1, asm.R4, armMade), asm.JEq.Imm32(asm.R1, armGrowsLarge, armMade))
+			saved = armMade
+		}
+	}
+	for i, label := range []string{armPushedNow, armPushedOld, armPushedOld} { // x29 may be set, and the size loaded
+		code = append(code, at(int16(i+1)), asm.JEq.Imm32(asm.R1, armPushesFrame, label))
+	}
+	return append(code,
+		asm.Ja.Label(armNothing),
+		asm.StoreImm(asm.R2, blob, 2, asm.Word).WithSymbol(armPushedNow),
+		asm.LoadMem(asm.R1, asm.RFP, offset, asm.DWord).WithSymbol(armSaved),
+		asm.Add.Imm(asm.R1, 4),
+		asm.LoadMem(asm.R2, asm.RFP, complete, asm.DWord),
+		asm.StoreMem(asm.R2, blob, asm.R1, asm.Half),
+		asm.Ja.Label(armNothing),
+		asm.StoreImm(asm.R2, blob, 2, asm.Word).WithSymbol(armPushedOld),
+		asm.LoadMem(asm.R2, asm.RFP, complete, asm.DWord).WithSymbol(armMade),
+		asm.StoreImm(asm.R2, blob, 0, asm.Half),
+	)
 }

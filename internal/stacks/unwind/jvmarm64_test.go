@@ -127,37 +127,79 @@ func followProgram(t *testing.T) func(code []byte, at int) uint64 {
 	}
 }
 
-// What is found is what the program is told of an innermost stub whose frame's size is not known, and indexOf's table
-// is of a method's frame. Where nothing is found, and the engine knows nothing, there is no return address.
-func TestLinkRegisterOfStub(t *testing.T) {
-	testenv.NeedRoot(t)
+// blobProgram runs armBlobCode.
+type blobProgram struct {
+	full               *ebpf.CollectionSpec
+	offsets            map[string]int16
+	scratch, blob      int16
+	records, processes *ebpf.Map
+	program            func(...uint64) uint32
+	code               []byte // class CodeBlob, its name, and instructions
+}
+
+// Where code has what is known of it, and a process.
+const (
+	blobStart, blobSize, blobComplete, blobName, blobBytes = 0, 8, 12, 16, 24
+	blobInstructions                                       = 128
+	blobProcess                                            = 7
+)
+
+func newBlobProgram(t *testing.T) *blobProgram {
 	full, err := support.LoadCollectionSpec()
 	assert.NilError(t, err)
-	offsets, err := armOffsets(full.Types)
+	p := &blobProgram{full: full, code: make([]byte, 2*blobInstructions)}
+	p.offsets, err = armOffsets(full.Types)
 	assert.NilError(t, err)
-	scratch, err := movedScratch(full.Types)
+	p.blob = p.offsets["hotspotUnwindScratch.codeblob"]
+	p.scratch, err = movedScratch(full.Types)
 	assert.NilError(t, err)
 	stack, err := newJVMStack(0)
 	assert.NilError(t, err)
-	records := newTable(t, ebpf.Array, full.Maps[recordsMap].ValueSize)
-	processes := newTable(t, ebpf.Hash, full.Maps[hotspotMap].ValueSize)
-	const pid, frameSize, codeName = 7, 8, 16
-	process := make([]byte, full.Maps[hotspotMap].ValueSize)
-	process[offsets["codeblob_framesize"]], process[offsets["codeblob_name"]] = frameSize, codeName
-	assert.NilError(t, processes.Put(uint32(pid), process))
-	blob := offsets["hotspotUnwindScratch.codeblob"]
-	run := newProgram(t, map[string]*ebpf.Map{recordsMap: records, hotspotMap: processes}, asm.Instructions{
+	p.records = newTable(t, ebpf.Array, full.Maps[recordsMap].ValueSize)
+	p.processes = newTable(t, ebpf.Hash, full.Maps[hotspotMap].ValueSize)
+	p.program = newProgram(t, map[string]*ebpf.Map{recordsMap: p.records, hotspotMap: p.processes}, asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 	}, lookUpRecord(stack.key, "end"), asm.Instructions{
 		asm.Mov.Reg(asm.R1, asm.R0),
-		asm.Add.Imm(asm.R1, int32(blob)),
-		asm.Mov.Imm(asm.R2, 24),
+		asm.Add.Imm(asm.R1, int32(p.blob)),
+		asm.Mov.Imm(asm.R2, blobBytes),
 		asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord),
 		asm.Ja.Label(armBlob),
 		asm.Return().WithSymbol(armBack),
 		asm.Return().WithSymbol("end"),
-	}, armBlobCode(readUser, stack, offsets, scratch))
+	}, armBlobCode(readUser, stack, p.offsets, p.scratch))
+	return p
+}
 
+// begin begins with code of a name, and a frame of so many words.
+func (p *blobProgram) begin(name string, size uint32) {
+	clear(p.code)
+	copy(p.code[blobBytes:], name)
+	binary.LittleEndian.PutUint32(p.code[blobSize:], size)
+	binary.LittleEndian.PutUint64(p.code[blobName:], addressOf(&p.code[blobBytes]))
+}
+
+// run returns the record after the code was read, with a record before in which some is set.
+func (p *blobProgram) run(t *testing.T, usesOffsets byte, set func(record []byte)) []byte {
+	process := make([]byte, p.full.Maps[hotspotMap].ValueSize)
+	process[p.offsets["codeblob_codestart"]], process[p.offsets["codeblob_framesize"]] = blobStart, blobSize
+	process[p.offsets["codeblob_framecomplete"]], process[p.offsets["codeblob_name"]] = blobComplete, blobName
+	process[p.offsets["nmethod_uses_offsets"]] = usesOffsets
+	assert.NilError(t, p.processes.Put(uint32(blobProcess), process))
+	record := make([]byte, p.full.Maps[recordsMap].ValueSize)
+	binary.LittleEndian.PutUint32(record[p.offsets["trace.pid"]:], blobProcess)
+	set(record)
+	assert.NilError(t, p.records.Put(uint32(0), record))
+	assert.Equal(t, p.program(addressOf(&p.code[0])), uint32(0))
+	assert.NilError(t, p.records.Lookup(uint32(0), &record))
+	return record
+}
+
+// What is found is what the program is told of an innermost stub whose frame's size is not known, and indexOf's table
+// is of a method's frame. Where nothing is found, and the engine knows nothing, there is no return address.
+func TestLinkRegisterOfStub(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := newBlobProgram(t)
 	const table, link, none, stub = 0x5432_1000, 0xcafe, ^uint32(0), "StubRoutines (2)"
 	const known = armFrame | table
 	for _, c := range []struct {
@@ -191,25 +233,85 @@ func TestLinkRegisterOfStub(t *testing.T) {
 		{"its caller", "nmethod", 8, true, table, armIndexOf, 8, table, link},
 		{"a native method", "native nmethod", 8, false, table, armIndexOf, 8, table, link},
 	} {
-		name := []byte(c.name)
-		code := make([]byte, 24)
-		binary.LittleEndian.PutUint32(code[frameSize:], c.size)
-		binary.LittleEndian.PutUint64(code[codeName:], addressOf(&name[0]))
-		record := make([]byte, full.Maps[recordsMap].ValueSize)
-		binary.LittleEndian.PutUint32(record[offsets["trace.pid"]:], pid)
-		binary.LittleEndian.PutUint64(record[offsets["state.text_section_id"]:], c.area)
-		binary.LittleEndian.PutUint64(record[offsets["state.lr"]:], link)
-		binary.LittleEndian.PutUint64(record[scratch+armFound:], c.found)
-		if c.isCaller {
-			record[offsets["state.return_address"]] = 1
-		}
-		assert.NilError(t, records.Put(uint32(0), record))
-		result := run(addressOf(&code[0]))
-		assert.NilError(t, records.Lookup(uint32(0), &record))
-		size := binary.LittleEndian.Uint32(record[blob+frameSize:])
-		area := binary.LittleEndian.Uint64(record[offsets["state.text_section_id"]:])
-		lr := binary.LittleEndian.Uint64(record[offsets["state.lr"]:])
-		assert.Check(t, result == 0 && size == c.wantSize && area == c.wantArea && lr == c.wantLink,
+		p.begin(c.name, c.size)
+		record := p.run(t, 0, func(record []byte) {
+			binary.LittleEndian.PutUint64(record[p.offsets["state.text_section_id"]:], c.area)
+			binary.LittleEndian.PutUint64(record[p.offsets["state.lr"]:], link)
+			binary.LittleEndian.PutUint64(record[p.scratch+armFound:], c.found)
+			if c.isCaller {
+				record[p.offsets["state.return_address"]] = 1
+			}
+		})
+		size := binary.LittleEndian.Uint32(record[p.blob+blobSize:])
+		area := binary.LittleEndian.Uint64(record[p.offsets["state.text_section_id"]:])
+		lr := binary.LittleEndian.Uint64(record[p.offsets["state.lr"]:])
+		assert.Check(t, size == c.wantSize && area == c.wantArea && lr == c.wantLink,
 			"%s: %d words, %#x, %#x", c.what, size, area, lr)
+	}
+}
+
+// At each instruction that makes a method's frame, or comes between that and where the frame counts as made, the
+// program is told how much of it there is.
+func TestFrameOfMethod(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := newBlobProgram(t)
+	// from JDK 17 with ZGC
+	const saved, kept = "l:18000148 ", "c:18000148 "
+	const barrier = "c:d50339bf c:b9402789 c:6b09011f c:540000e0 c:d2869808 c:f2b19308 c:f2dfffe8 c:d63f0100 " +
+		"c:14000002 c:00005800 -:0b02044a"
+	for _, c := range []struct {
+		what, name string
+		size       uint32 // of the frame, in words
+		// Instructions, each with what is said before it: - nothing, c that the frame is complete, l that its size is
+		// on the stack, and x29 and x30 are the caller's. p and q are like l and c, of a frame of two words. At the
+		// last instruction, the frame counts as made.
+		code string
+	}{
+		{"small", "nmethod", 4, "-:d503201f -:d10083ff l:a9017bfd " + saved + barrier},
+		{"the smallest", "nmethod", 2, "-:d10043ff l:a9007bfd " + saved + barrier},
+		{"with a frame pointer", "nmethod", 4, "-:f900013f -:d10083ff l:a9017bfd l:910043fd " + kept + barrier},
+		{"without a barrier", "nmethod", 4, "-:d503201f -:d10083ff l:a9017bfd -:52800020"},
+		{"large", "nmethod", 68, "-:a9bf7bfd p:d10843ff " + kept + barrier},
+		{"with a frame pointer, large", "nmethod", 68, "-:a9bf7bfd p:910003fd q:d10843ff " + kept + barrier},
+		{"of 4096 bytes and more", "nmethod", 520, "-:a9bf7bfd p:910003fd q:d2820608 q:cb2863ff " + kept + barrier},
+		{"native", "native nmethod", 14, "-:a9bf7bfd p:910003fd q:d10183ff " + kept + barrier},
+		{"native, without a barrier", "native nmethod", 14, "-:a9bf7bfd p:910003fd q:d10183ff -:52800020"},
+		{"of another size", "nmethod", 10, "-:d10083ff -:a9017bfd -:18000168 -:52800020"},
+		{"of no method", "vtable chunks", 4, "-:d10083ff -:a9017bfd -:18000168 -:52800020"},
+	} {
+		p.begin(c.name, c.size)
+		instructions := strings.Fields(c.code)
+		for i, instruction := range instructions {
+			number, err := strconv.ParseUint(instruction[2:], 16, 32)
+			assert.NilError(t, err)
+			binary.LittleEndian.PutUint32(p.code[blobInstructions+4*i:], uint32(number))
+		}
+		made := 4 * (len(instructions) - 1)
+		binary.LittleEndian.PutUint16(p.code[blobComplete:], uint16(made))
+		at := addressOf(&p.code[blobInstructions])
+		for usesOffsets, start := range []uint64{at, 1<<32 | blobInstructions} {
+			binary.LittleEndian.PutUint64(p.code[blobStart:], start)
+			for i, instruction := range instructions {
+				size, complete := c.size, made
+				switch instruction[0] {
+				case 'l':
+					complete = 4*i + 4
+				case 'c':
+					complete = 0
+				case 'p':
+					size, complete = 2, 4*i+4
+				case 'q':
+					size, complete = 2, 0
+				}
+				record := p.run(t, byte(usesOffsets), func(record []byte) {
+					binary.LittleEndian.PutUint64(record[p.offsets["state.pc"]:], at+4*uint64(i))
+				})
+				foundSize := binary.LittleEndian.Uint32(record[p.blob+blobSize:])
+				found := binary.LittleEndian.Uint16(record[p.blob+blobComplete:])
+				assert.Check(t, foundSize == size && int(found) == complete,
+					"%s: %d words, complete at %d, not %d, %d, at %s",
+					c.what, foundSize, found, size, complete, instruction)
+			}
+		}
 	}
 }
