@@ -26,7 +26,7 @@ import (
 func main() {
 	worker.Main(access.Kind, symbolizer.Kind, symbolizer.LiveKind, unwind.Kind())
 	if raiseStarved("/proc", os.Args[1:]) {
-		fmt.Fprintln(os.Stderr, "next to no CPU is left for this: it has the highest priority until it ends, if it may")
+		fmt.Fprintln(os.Stderr, "next to no CPU is left for this: it has the highest priority until it ends")
 	}
 	stdout := &outlet{file: os.Stdout}
 	root := newApp().root

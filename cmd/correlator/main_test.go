@@ -252,11 +252,15 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// A recording that gets no CPU is to have more; an agent is not. No thread is raised here, as the procfs shows none.
+// A recording that gets no CPU is to have more; an agent is not. What is raised here is another process, as the procfs
+// shows that as a thread.
 func TestRaisesStarved(t *testing.T) {
+	testenv.NeedPriority(t)
 	root := t.TempDir()
 	pid := strconv.Itoa(os.Getpid())
-	assert.NilError(t, os.Mkdir(filepath.Join(root, pid), 0o755))
+	thread := exec.Command("cat")
+	testenv.Start(t, thread)
+	assert.NilError(t, os.MkdirAll(filepath.Join(root, pid, "task", strconv.Itoa(thread.Process.Pid)), 0o755))
 	assert.NilError(t, os.Symlink(pid, filepath.Join(root, "self")))
 	testenv.WriteFile(t, filepath.Join(root, "self/schedstat"), "100000000 5000000000 7\n")
 	for args, want := range map[string]bool{

@@ -40,8 +40,8 @@ const (
 )
 
 // RaiseStarved gives this process the highest priority if it gets next to no CPU: all of its threads, those that they
-// start and its children. It reports whether that was so. It takes what Raise does. With a procfs of another pid
-// namespace than ours it does nothing.
+// start and its children, until they end. It reports whether it did. It takes what Raise does. With a procfs of another
+// pid namespace than ours it does nothing.
 func RaiseStarved(procRoot string) bool {
 	var ran, waited uint64
 	text, _ := os.ReadFile(path.Join(procRoot, "self/schedstat")) // of the first thread; not in all kernels
@@ -53,21 +53,21 @@ func RaiseStarved(procRoot string) bool {
 	if pid, err := os.Readlink(path.Join(procRoot, "self")); err != nil || pid != strconv.Itoa(os.Getpid()) {
 		return false
 	}
-	raiseAll(procRoot)
-	return true
+	return raiseAll(procRoot)
 }
 
-// raiseAll raises all threads, also those that others start meanwhile.
-func raiseAll(procRoot string) {
-	raised := make(map[string]bool)
-	for before := -1; len(raised) > before; {
-		before = len(raised)
+// raiseAll raises all threads, also those that others start meanwhile. It reports whether it may.
+func raiseAll(procRoot string) (raised bool) {
+	known := make(map[string]bool)
+	for before := -1; len(known) > before; {
+		before = len(known)
 		threads, _ := os.ReadDir(path.Join(procRoot, "self/task"))
 		for _, thread := range threads {
-			if tid, err := strconv.Atoi(thread.Name()); err == nil && !raised[thread.Name()] {
-				raised[thread.Name()] = true
-				_ = unix.Setpriority(unix.PRIO_PROCESS, tid, highest)
+			if tid, err := strconv.Atoi(thread.Name()); err == nil && !known[thread.Name()] {
+				known[thread.Name()] = true
+				raised = unix.Setpriority(unix.PRIO_PROCESS, tid, highest) == nil || raised
 			}
 		}
 	}
+	return raised
 }

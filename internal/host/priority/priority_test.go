@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -82,14 +83,30 @@ func TestRaiseStarved(t *testing.T) {
 	assert.NilError(t, os.Remove(self))
 	assert.NilError(t, os.Symlink(pid, self))
 	testenv.WriteFile(t, filepath.Join(root, "self/schedstat"), []byte(starved))
+	var on sync.WaitGroup // threads that end
+	on.Go(func() {
+		runtime.LockOSThread()
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		assert.Check(t, unix.Capset(&header, &none[0]))
+		assert.Check(t, !RaiseStarved(root) && of(0) == before)
+	})
+	on.Wait()
 	assert.Check(t, RaiseStarved(root))
-	for _, tid := range threads() {
+	raised := threads()
+	for _, tid := range raised {
 		assert.Check(t, of(tid) == highest, "%d has %d", tid, of(tid))
 	}
-	began := make(chan int)
-	go func() {
-		runtime.LockOSThread() // it ends
-		began <- of(0)
-	}()
-	assert.Check(t, <-began == highest && of(unix.Getppid()) == parent)
+	var began sync.WaitGroup
+	began.Add(len(raised) + 1)
+	for range len(raised) + 1 { // at the same time: one of them has a thread that is none of those
+		on.Go(func() {
+			runtime.LockOSThread()
+			began.Done()
+			began.Wait()
+			assert.Check(t, of(0) == highest)
+		})
+	}
+	on.Wait()
+	assert.Check(t, of(unix.Getppid()) == parent)
 }
