@@ -2,13 +2,16 @@ package procscan
 
 import (
 	"errors"
+	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 )
 
@@ -181,7 +184,7 @@ func TestWatchdogBoundOfUser(t *testing.T) {
 }
 
 // Process, LookForContext and Sweep use the watchdog: they do not probe a process while an earlier
-// probe hangs.
+// probe hangs. Who has LookForContext called does not wait as long as others.
 func TestProbesAreWatched(t *testing.T) {
 	p := startLibrary(t)
 	s, err := NewScanner("/proc")
@@ -205,6 +208,16 @@ func TestProbesAreWatched(t *testing.T) {
 	if !slices.ContainsFunc(report.Unreadable, func(u Unreadable) bool { return u.PID == p.PID && u.Err == ErrStuck }) {
 		t.Errorf("unreadable: %+v", report.Unreadable)
 	}
+	s.procRoot, s.watchdog.hurried = t.TempDir(), time.Millisecond
+	maps := filepath.Join(s.procRoot, "7/maps")
+	assert.NilError(t, os.Mkdir(filepath.Dir(maps), 0o755))
+	assert.NilError(t, unix.Mkfifo(maps, 0o600))
+	s.watchdog.timeout = math.MaxInt64
+	_, err = s.LookForContext(7)
+	assert.Check(t, errors.Is(err, ErrStuck), "a look that hangs: %v", err)
+	writer, err := os.OpenFile(maps, os.O_RDWR, 0) // ends it
+	assert.NilError(t, err)
+	writer.Close()
 }
 
 // Process works during sweeps, and while probes hang.

@@ -162,7 +162,9 @@ func TestSampleServed(t *testing.T) {
 	p.setOn(true)
 	check(before, false) // though it is drained now
 	check(bpf.Count{First: bpf.Now() + 1}, true)
-	p.setOn(true)
+	p.served.Store(1)
+	p.setOn(true) // as it has been since then
+	check(bpf.Count{First: 2}, true)
 	p.setOn(false)
 	check(bpf.Count{First: bpf.Now() + 1}, false)
 }

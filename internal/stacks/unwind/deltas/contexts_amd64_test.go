@@ -14,16 +14,19 @@ import (
 // What is before the function to which coroutines return ends stacks, unless something is described there; what is
 // before other functions does not.
 func TestContexts(t *testing.T) {
-	const padding = ".skip 16, 0x90\n"
+	const padding, lea = ".skip 16, 0x90\n", "lea start(%rip), %rcx"
 	for name, c := range map[string]struct {
-		before, starts string
-		want           bool
+		lea, before, starts string
+		want                bool
 	}{
-		"padding":            {padding, "mov %rbx, %rsp", true},
-		"little padding":     {"nop\n", "mov %rbx, %rsp", true},
-		"a target of a jump": {padding, "endbr64; mov %rbx, %rsp", true},
-		"a function":         {"", "mov %rbx, %rsp", false},
-		"other code":         {padding, "mov %rsp, %rbx", false},
+		"padding":            {lea, padding, "mov %rbx, %rsp", true},
+		"little padding":     {lea, "nop\n", "mov %rbx, %rsp", true},
+		"a target of a jump": {lea, padding, "endbr64; mov %rbx, %rsp", true},
+		"a function":         {lea, "", "mov %rbx, %rsp", false},
+		"other code":         {lea, padding, "mov %rsp, %rbx", false},
+		"a later register":   {"lea start(%rip), %r9", padding, "mov %rbx, %rsp", true},
+		"another before":     {"lea 1f(%rip), %rax; 1: " + lea, padding, "mov %rbx, %rsp", true},
+		"of a register":      {"{disp32} lea start - 1f(%rax), %rcx; 1:", padding, "mov %rbx, %rsp", false},
 	} {
 		source := t.TempDir() + "/contexts.s"
 		testenv.WriteFile(t, source, `
@@ -35,7 +38,7 @@ endbr64
 rdsspq %rax
 push %rbx
 .cfi_adjust_cfa_offset 8
-lea start(%rip), %rcx
+`+c.lea+`
 pop %rbx
 .cfi_adjust_cfa_offset -8
 ret
