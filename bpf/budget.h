@@ -14,7 +14,21 @@
 #ifndef BUDGET_H
 #define BUDGET_H
 
-#define WINDOW 100000000ULL /* ns */
+enum budget {
+    WINDOW = 100000000, /* ns */
+
+    /* How many paces there are for a CPU, first of targets, then of owners: those whose numbers
+     * differ by that share one. */
+    PACES = 256,
+    OWNER_PACES = 512,
+
+    /* Threads wait for a CPU where their samples are: a stack for 100 ms of that is enough. */
+    QUEUE_PERIODS = 10,
+
+    /* What queue_rest is counted in, as it has 32 bits: ns. Sums are rounded: none is less on
+     * average. */
+    QUEUE_UNIT = 16,
+};
 
 #define STEPS 16 /* parts of the least period: what steps are counted in */
 #define MAX_STEP 0xffff
@@ -146,11 +160,6 @@ static __always_inline __u64 next_period(__u64 period, __u32 walked, __u32 refus
     return period > MAX_PERIOD ? MAX_PERIOD : period;
 }
 
-/* Threads wait for a CPU where their samples are: a stack for 100 ms of that is enough. */
-#define QUEUE_PERIODS 10
-
-/* What queue_rest is counted in, as it has 32 bits. Sums are rounded: none is less on average. */
-#define QUEUE_UNIT 16                                 /* ns */
 #define MAX_QUEUE_PERIOD (QUEUE_UNIT * 0xffffffffULL) /* ns */
 
 static __always_inline __u64 queue_period(__u64 period) {

@@ -15,7 +15,7 @@ package bpf
 //go:generate ../.ci/bpf2go -target amd64,arm64 -type thread_record threads threads.bpf.c -- -Wall -Wextra -Werror
 //go:generate ../.ci/bpf2go -target amd64,arm64 -type identity_record identity identity.bpf.c -- -Wall -Wextra -Werror
 //go:generate ../.ci/bpf2go -target amd64,arm64 writers writers.bpf.c -- -Wall -Wextra -Werror
-//go:generate ../.ci/bpf2go -target amd64,arm64 -type thread_state -type correlator_context_kind -type owned -type account -type account_key -type wait_counters -type pace waits waits.bpf.c -- -Wall -Wextra -Werror
+//go:generate ../.ci/bpf2go -target amd64,arm64 -type thread_state -type correlator_context_kind -type budget -type owned -type account -type account_key -type wait_counters -type pace waits waits.bpf.c -- -Wall -Wextra -Werror
 //go:generate ../.ci/bpf2go -target amd64,arm64 -type walked -type waker_kind walks walks.bpf.c -- -Wall -Wextra -Werror
 //go:generate ../.ci/bpf2go -target amd64,arm64 -type sample_outcome -type correlator_kind -type go_role -type go_labels_form -type go_attribute -type attributes_origin -type obi_map -type correlator_rule -type deferred -type attributes_key -type correlator_attributes sampler sampler.bpf.c -- -Wall -Wextra -Werror
 //go:generate sh -c "gzip -9knf *_bpfel.o"

@@ -92,6 +92,7 @@ static const __u32 only = 0; /* the key of maps with one entry */
 /* These put the types into the object, from which bpf2go makes constants. */
 const enum thread_state *state_type SEC("types");
 const enum correlator_context_kind *context_kind_type SEC("types");
+const enum budget *budget_type SEC("types");
 
 static __always_inline bool filtered(__u32 process) {
     return !in_filter(target_filter, process);

@@ -257,11 +257,6 @@ struct pace {
     __u32 nearly;
 };
 
-/* How many paces there are for a CPU, first of targets, then of owners: those whose numbers differ
- * by that share one. */
-#define PACES 256
-#define OWNER_PACES 512
-
 /* How many accounts of a target are in a table, and its threads.
  *
  *   offset size field

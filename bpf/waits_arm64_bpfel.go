@@ -33,6 +33,16 @@ type waitsAccountKey struct {
 	Reserved      uint32
 }
 
+type waitsBudget uint32
+
+const (
+	waitsBudgetWINDOW        waitsBudget = 100000000
+	waitsBudgetPACES         waitsBudget = 256
+	waitsBudgetOWNER_PACES   waitsBudget = 512
+	waitsBudgetQUEUE_PERIODS waitsBudget = 10
+	waitsBudgetQUEUE_UNIT    waitsBudget = 16
+)
+
 type waitsCorrelatorContextKind uint32
 
 const (

@@ -28,8 +28,7 @@ const (
 	walkBytes, minWalkBytes, maxWalkBytes = 32 << 10, 256 << 10, 4 << 20
 )
 
-// paces and ownerPaces are PACES and OWNER_PACES of waits.h.
-const paces, ownerPaces = 256, 512
+const paces, ownerPaces = int(waitsBudgetPACES), int(waitsBudgetOWNER_PACES)
 
 // owners is OWNERS of waits.bpf.c.
 const owners = 1 << 12

@@ -125,8 +125,10 @@ func ofQueue(w *Walk) uint64 {
 	return w.Queued
 }
 
-// queuePeriods and queueUnit are QUEUE_PERIODS and QUEUE_UNIT of budget.h.
-const queuePeriods, queueUnit = 10, 16
+const (
+	queuePeriods = time.Duration(waitsBudgetQUEUE_PERIODS)
+	queueUnit    = uint64(waitsBudgetQUEUE_UNIT)
+)
 
 // addsUp reports whether what stacks of a thread stand for, which is the only one, and what is counted that none does,
 // is its time off a CPU, within a period for what blocked it, and one of waits for a CPU. No stack stands for waits
@@ -284,9 +286,10 @@ func inAny(*waitsThread) bool { return true }
 // more than some steps of it, of each sort. The rest is counted.
 func TestWalksOfContext(t *testing.T) {
 	got, c := startWalking(t, SamplerOptions{}, WaitOptions{})
-	const step, rest, queueRest = queuePeriods * 10e6, 70e6, 20e9 // a step of waits for a CPU, and sums of both sorts
+	const step = uint64(queuePeriods * 10e6) // of waits for a CPU
+	const rest, queueRest = 70e6, 20e9       // sums of both sorts
 	pid := c.do("naps 1")
-	add := func(thread *waitsThread) { thread.Rest, thread.Account.QueueRest = rest, queueRest/queueUnit }
+	add := func(thread *waitsThread) { thread.Rest, thread.Account.QueueRest = rest, uint32(queueRest/queueUnit) }
 	testenv.Poll(t, waiting, "a stack", func() bool {
 		before := got.counters().UnaskedNS
 		got.change(pid, inAny, add)
@@ -308,7 +311,7 @@ func TestWalksOfContext(t *testing.T) {
 
 // What waits have added up to without a stack is counted once there can be none.
 func TestWalksOfEnded(t *testing.T) {
-	const rest = 70 * time.Millisecond // which goes on in another context
+	const rest, queueRest = uint64(70e6), uint64(1e9) // some steps; the former goes on in another context
 	var s *Sampler
 	var got *spent
 	kill := func(c *waits, pid int) { assert.NilError(t, unix.Kill(pid, unix.SIGKILL)) }
@@ -331,11 +334,12 @@ func TestWalksOfEnded(t *testing.T) {
 			c := startWaits(t, s)
 			pid := c.do("naps 1")
 			got.change(pid, inAny, func(thread *waitsThread) {
-				thread.Rest, thread.Step = uint64(rest), math.MaxUint16
+				thread.Rest, thread.Step = rest, math.MaxUint16
+				thread.Account.QueueRest, thread.QueueStep = uint32(queueRest/queueUnit), math.MaxUint16
 			})
 			before := got.counters().UnaskedNS
 			of.end(c, pid)
-			testenv.Poll(t, waiting, name, func() bool { return got.counters().UnaskedNS >= before+uint64(rest) })
+			testenv.Poll(t, waiting, name, func() bool { return got.counters().UnaskedNS >= before+rest+queueRest })
 		})
 	}
 }

@@ -11,7 +11,7 @@
 #define LEAST_PERIOD 10000000ULL
 #ifdef QUEUE /* they are for a CPU */
 #define MOST (MAX_QUEUE_PERIOD / 2)
-#define ROOM MAX_QUEUE_PERIOD
+#define ROOM (QUEUE_UNIT * (__u64)(__u32)-1) /* what queue_rest has */
 #ifndef LEAST
 #define LEAST (LEAST_PERIOD * QUEUE_PERIODS)
 #endif
