@@ -3,6 +3,7 @@ package record
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"testing"
 	"time"
@@ -149,4 +150,17 @@ func TestLost(t *testing.T) {
 	assert.Check(t, recording.LabelsRefused == 5 && recording.AttributesCut == 6 && recording.UnknownKeys == 7)
 	want := "map[abandoned:5 kernel_stale:2 stale:3]"
 	assert.Check(t, fmt.Sprint(recording.Lost) == want, "%v, want %s", recording.Lost, want)
+}
+
+// What is said of a pid is of the last program that the process runs, and of no process that had it before.
+func TestRunning(t *testing.T) {
+	first, last, before := new(Process), new(Process), new(Process)
+	runs := &handler{programs: []*program{{process: first}, {process: last}}}
+	ended := &handler{programs: []*program{{process: before}}}
+	r := &Recorder{
+		processes: map[procscan.ProcessID]*handler{{PID: 7, StartTime: 2}: runs, {PID: 8}: new(handler)},
+		ended:     map[procscan.ProcessID][]*handler{{PID: 7, StartTime: 1}: {ended}},
+	}
+	got := r.running(map[int]string{7: "why", 8: "why", 9: "why"})
+	assert.Check(t, maps.Equal(got, map[*Process]string{last: "why"}), "%v", got)
 }

@@ -268,7 +268,8 @@ func (r *Recorder) Run(ctx context.Context) (*Recording, error) {
 	<-sampled // all samples are with their processes now
 	recording := &Recording{SamplesPerSecond: r.options.SamplesPerSecond}
 	if status := r.sampling.Unwinding(); status != nil {
-		recording.Engine, recording.Failures, recording.Refused = status.Loaded, status.Failures, status.Unread()
+		recording.Engine = status.Loaded
+		recording.Failures, recording.Refused = r.running(status.Failures), r.running(status.Unread())
 	}
 	r.end(recording, ended)
 	if err == nil {
@@ -459,6 +460,19 @@ func (r *Recorder) recordSweepError(err error) {
 		r.failed = append(r.failed, Failure{Err: fmt.Errorf("looking for processes: %w", err)})
 		r.log.Error("sweep ended early", zap.String("reason", "sweeps_failed"), zap.Error(err))
 	}
+}
+
+// running returns what is said of pids, of the programs that processes with these run.
+func (r *Recorder) running(said map[int]string) map[*Process]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := make(map[*Process]string)
+	for id, h := range r.processes {
+		if programs := h.recorded(); len(programs) > 0 && said[id.PID] != "" {
+			of[programs[len(programs)-1]] = said[id.PID]
+		}
+	}
+	return of
 }
 
 // sampled returns all processes that are, or were, sampled. It is called with mu held.

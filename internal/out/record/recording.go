@@ -95,10 +95,10 @@ type Recording struct {
 	Unaccounted uint64
 
 	// Walks are how the stacks of Samples were walked, by process. Engine is whether there was one that unwinds, and
-	// Failures are why it did not unwind processes that were sampled at the end, of some, by pid.
+	// Failures are why it did not unwind processes that were sampled at the end, of some.
 	Walks    map[*Process]Walks
 	Engine   bool
-	Failures map[int]string
+	Failures map[*Process]string
 
 	Unselected uint64 // samples that are not in Samples as Options.Selection says
 
@@ -117,9 +117,9 @@ type Recording struct {
 	// Samples whose context lacks what they have: see sampling.Counters.
 	LabelsRefused, AttributesCut, UnknownKeys uint64
 
-	// Refused is why functions of a runtime have no names that the unwinding engine cannot read, by pid, of processes
-	// that were sampled at the end.
-	Refused map[int]string
+	// Refused is why functions of a runtime have no names that the unwinding engine cannot read, of processes that were
+	// sampled at the end.
+	Refused map[*Process]string
 
 	close func() // nil: there is nothing to close
 }

@@ -127,7 +127,7 @@ func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 	q.samples += samples
 	depth, inKernel, unnamed, cut, outermost := 0, false, false, false, ""
 	files := make(map[string]struct{})
-	for _, f := range frames {
+	for i, f := range frames {
 		kind := f.Kind()
 		if kind == profile.CutFrame {
 			cut = true
@@ -147,6 +147,9 @@ func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 		if kind == profile.AnonymousFrame && f.Function == nil && !s.names.compiled(p, f) {
 			s.unknown += samples
 			continue
+		}
+		if !hasName && i > 0 && i == len(frames)-1 && f.File.IsCLibrary() {
+			continue // where a coroutine begins (makecontext) there is no symbol
 		}
 		counted := s.frames[kind]
 		if counted == nil {
@@ -175,7 +178,7 @@ func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 		q.walked += samples
 		if depth <= 2 && !slices.Contains(threadStarts, outermost) {
 			q.shallow += samples
-			if frames[0].Kind() == profile.AnonymousFrame {
+			if slices.ContainsFunc(frames, func(f profile.Frame) bool { return f.Kind() == profile.AnonymousFrame }) {
 				q.compiled += samples
 			}
 		}

@@ -147,149 +147,21 @@ func (s *summary) losses() (lines []string) {
 
 // hints returns what limits the profile, and the remedies.
 func (s *summary) hints() (hints []string) {
-	add := func(processes []*record.Process, format string) {
-		if len(processes) > 0 {
-			hints = append(hints, fmt.Sprintf(format, listProcesses(processes)))
-		}
-	}
-	var shallow, shallowInterpreters, unserved, unknown, nodes, mapless, outdated, old []*record.Process
-	failed, unusable, writers := make(map[string][]*record.Process), make(map[string][]*record.Process),
-		make(map[string][]*record.Process)
-	for _, p := range s.recording.Processes {
-		q, walks := s.processes[p], s.recording.Walks[p]
-		isServed := exceeds(walks.Served, q.samples, mostPercent)
-		_, compiles := compilers[q.unread]
-		isShallow := q.walked >= shallowSamples && exceeds(q.short(p.Executable), q.walked, shallowPercent)
-		switch failure := s.recording.Failures[p.PID]; {
-		case s.recording.Refused[p.PID] != "": // which is a hint of its own
-		case s.recording.Engine && !isServed && q.samples >= shallowSamples && failure != "":
-			failed[failure] = append(failed[failure], p)
-		case !isShallow:
-		case isServed:
-			if exceeds(walks.Served-walks.Unwound, q.samples, mostPercent) { // else stacks may be as short
-				unknown = append(unknown, p)
+	for _, hintOf := range []func(*record.Process) string{
+		s.stacksHint, s.schemaHint, s.scriptsHint, s.runtimeHint, s.codeHint, s.filesHint,
+	} {
+		processes := make(map[string][]*record.Process)
+		for _, p := range s.recording.Processes {
+			if hint := hintOf(p); hint != "" {
+				processes[hint] = append(processes[hint], p)
 			}
-		case s.recording.Engine:
-			unserved = append(unserved, p)
-		case q.interpreter != "":
-			shallowInterpreters = append(shallowInterpreters, p)
-		default:
-			shallow = append(shallow, p)
 		}
-		if s.names == nil || !exceeds(q.unnamed, q.samples, hintPercent) {
-			continue
+		for _, hint := range slices.Sorted(maps.Keys(processes)) {
+			// The first: the text of an error may have others.
+			hints = append(hints, strings.Replace(hint, "%s", listProcesses(processes[hint]), 1))
 		}
-		if q.interpreter != "" {
-			if q.interpreter == nodeName && s.recording.Refused[p.PID] == "" && !s.recording.Engine {
-				nodes = append(nodes, p)
-			}
-			continue
-		}
-		read, err := s.perfMap(p)
-		switch {
-		case !read: // it is late
-		case err == nil:
-			outdated = append(outdated, p)
-		case errors.Is(err, fs.ErrNotExist) && compiles:
-			if how := compilers[q.unread]; how != "" {
-				how = q.unread + " writes one by " + how
-				writers[how] = append(writers[how], p)
-			}
-		case errors.Is(err, fs.ErrNotExist):
-			mapless = append(mapless, p)
-		case errors.Is(err, symbols.ErrLines): // which need not be why
-			outdated = append(outdated, p)
-			unusable[err.Error()] = append(unusable[err.Error()], p)
-		case errors.Is(err, symbols.ErrOld):
-			old = append(old, p)
-		default:
-			unusable[err.Error()] = append(unusable[err.Error()], p)
-		}
-	}
-	add(shallow,
-		"most stacks of %s have one or two frames, as those of code that keeps no frame pointers: --unwinder auto "+
-			"needs none where it can run (\"correlator check\", unwinder); else JVMs need -XX:+PreserveFramePointer, "+
-			"and C -fno-omit-frame-pointer")
-	add(shallowInterpreters,
-		"most stacks of %s have one or two frames: functions of Python and Node.js are found with --unwinder auto "+
-			"alone, where it can run (\"correlator check\", unwinder)")
-	add(unknown, "most stacks of %s have one or two frames, as those of code that keeps no frame pointers: they were "+
-		"walked by these, in code that the unwinding engine does not know")
-	add(unserved, "most stacks of %s have one or two frames, as those of code that keeps no frame pointers: they were "+
-		"walked by these, before they could be unwound or as they cannot be")
-	for _, reason := range slices.Sorted(maps.Keys(failed)) {
-		add(failed[reason], "most stacks of %s were walked by frame pointers, as they could not be unwound: "+
-			strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
-	}
-	add(nodes,
-		"compiled code of %s has no names: --unwinder auto has them where it can run (\"correlator check\", "+
-			"unwinder); else start Node.js with --perf-basic-prof")
-	unread := make(map[string][]*record.Process)
-	for _, p := range s.recording.Processes {
-		if p.UnreadSchema != "" {
-			unread[p.UnreadSchema] = append(unread[p.UnreadSchema], p)
-		}
-	}
-	for _, schema := range slices.Sorted(maps.Keys(unread)) {
-		add(unread[schema], "samples of %s have no trace, as contexts of threads by the schema "+
-			strings.ReplaceAll(terminal.Escape(schema), "%", "%%")+" are not read (docs/contexts.md)")
-	}
-	scripts := make(map[string][]*record.Process)
-	for _, p := range s.recording.Processes {
-		of := s.processes[p].unread
-		_, compiles := compilers[of]
-		read, err := s.perfMap(p)
-		if of != "" && !(compiles && read && err == nil) { // else what it compiles is shown
-			scripts[of] = append(scripts[of], p)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(scripts)) {
-		add(scripts[name],
-			"functions that %s runs by "+name+" are not shown, but those of "+name+" itself (docs/stacks.md)")
-	}
-	refused := make(map[string][]*record.Process)
-	for _, p := range s.recording.Processes {
-		if reason := s.recording.Refused[p.PID]; reason != "" {
-			refused[reason] = append(refused[reason], p)
-		}
-	}
-	for _, reason := range slices.Sorted(maps.Keys(refused)) {
-		add(refused[reason], "functions of %s have no names, as the unwinding engine cannot read its runtime: "+
-			strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
-	}
-	add(mapless,
-		"code in memory of %s has no names, as there is no perf map: runtimes write one if they are told to, Erlang "+
-			"by \"erl +JPperf map\", .NET by DOTNET_PerfMapEnabled=1 in its environment, a JVM by \"jcmd PID "+
-			"Compiler.perfmap\" before the recording ends (JDK 17 and later; in a container with its pid there)")
-	for _, how := range slices.Sorted(maps.Keys(writers)) {
-		add(writers[how], "code in memory of %s has no names, as there is no perf map: "+how)
-	}
-	add(outdated,
-		"code in memory of %s is not all in its perf map: have it written near the end of the recording, by a JVM "+
-			"with \"jcmd PID Compiler.perfmap\"")
-	add(old,
-		"code in memory of %s has no names, as its perf map is that of an older process with this pid, or the clock "+
-			"was set forward since: have it written before the recording ends, by a JVM with \"jcmd PID "+
-			"Compiler.perfmap\"")
-	for _, reason := range slices.Sorted(maps.Keys(unusable)) {
-		add(unusable[reason], "the perf map of %s was not used, or not all of it: "+
-			strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
 	}
 	hints = append(hints, InlinedNotes(s.recording)...)
-	if s.names != nil {
-		unread = make(map[string][]*record.Process)
-		for _, p := range s.recording.Processes {
-			if err := s.names.unread[p]; err != nil {
-				unread[err.Error()] = append(unread[err.Error()], p)
-			}
-		}
-		for _, reason := range slices.Sorted(maps.Keys(unread)) {
-			add(unread[reason],
-				"files of %s were not read, so code in them has no names: "+
-					strings.ReplaceAll(terminal.Escape(reason), "%", "%%"))
-		}
-		add(s.names.late, "files of %s could not be read in time, so its code has no names")
-	}
 	if files := s.unnamedFiles(); len(files) > 0 {
 		hints = append(hints, "no symbols for "+strings.Join(files, ", ")+
 			": install its debug symbols here, or run pprof where they are (for other code than Go's that of "+
@@ -309,6 +181,116 @@ func (s *summary) hints() (hints []string) {
 				"miss less")
 	}
 	return hints
+}
+
+// stacksHint is why stacks of a process are short, or were not unwound.
+func (s *summary) stacksHint(p *record.Process) string {
+	const pointers = "most stacks of %s have one or two frames, as those of code that keeps no frame pointers: "
+	q, walks, failure := s.processes[p], s.recording.Walks[p], s.recording.Failures[p]
+	isServed := exceeds(walks.Served, q.samples, mostPercent)
+	switch {
+	case s.recording.Refused[p] != "": // see runtimeHint
+		return ""
+	case s.recording.Engine && !isServed && q.samples >= shallowSamples && failure != "":
+		return "most stacks of %s were walked by frame pointers, as they could not be unwound: " +
+			terminal.Escape(failure)
+	case q.walked < shallowSamples || !exceeds(q.short(p.Executable), q.walked, shallowPercent),
+		isServed && !exceeds(walks.Served-walks.Unwound, q.samples, mostPercent): // what is unwound may be as short
+		return ""
+	case isServed:
+		return pointers + "they were walked by these, in code that the unwinding engine does not know"
+	case s.recording.Engine:
+		return pointers + "they were walked by these, before they could be unwound or as they cannot be"
+	case q.interpreter != "":
+		return "most stacks of %s have one or two frames: functions of Python and Node.js are found with --unwinder " +
+			"auto alone, where it can run (\"correlator check\", unwinder)"
+	}
+	return pointers + "--unwinder auto needs none where it can run (\"correlator check\", unwinder); else JVMs need " +
+		"-XX:+PreserveFramePointer, and C -fno-omit-frame-pointer"
+}
+
+// schemaHint is why samples of a process have no trace.
+func (s *summary) schemaHint(p *record.Process) string {
+	if p.UnreadSchema == "" {
+		return ""
+	}
+	return "samples of %s have no trace, as contexts of threads by the schema " + terminal.Escape(p.UnreadSchema) +
+		" are not read (docs/contexts.md)"
+}
+
+// scriptsHint is which functions that a runtime of unreadFiles runs are not shown.
+func (s *summary) scriptsHint(p *record.Process) string {
+	of := s.processes[p].unread
+	_, compiles := compilers[of]
+	read, err := s.perfMap(p)
+	switch shown := read && err == nil; {
+	case of == "", shown && compiles:
+		return ""
+	case shown: // it may have a compiler, too
+		return "functions that %s runs by " + of + " are shown only where they are in its perf map, else those of " +
+			of + " itself (docs/stacks.md)"
+	}
+	return "functions that %s runs by " + of + " are not shown, but those of " + of + " itself (docs/stacks.md)"
+}
+
+// runtimeHint is why functions of a runtime have no names that the engine unwinds as native code.
+func (s *summary) runtimeHint(p *record.Process) string {
+	if s.recording.Refused[p] == "" {
+		return ""
+	}
+	return "functions of %s have no names, as the unwinding engine cannot read its runtime: " +
+		terminal.Escape(s.recording.Refused[p])
+}
+
+// codeHint is why code in memory of a process has no names, and what gives it some.
+func (s *summary) codeHint(p *record.Process) string {
+	q := s.processes[p]
+	if s.names == nil || !exceeds(q.unnamed, q.samples, hintPercent) {
+		return ""
+	}
+	if q.interpreter == nodeName && s.recording.Refused[p] == "" && !s.recording.Engine {
+		return "compiled code of %s has no names: --unwinder auto has them where it can run (\"correlator check\", " +
+			"unwinder); else start Node.js with --perf-basic-prof"
+	}
+	read, err := s.perfMap(p)
+	how, compiles := compilers[q.unread]
+	switch {
+	case !read, q.interpreter != "": // it is late, or of no use
+		return ""
+	case errors.Is(err, fs.ErrNotExist) && how != "":
+		return "code in memory of %s has no names, as there is no perf map: " + q.unread + " writes one by " + how
+	case errors.Is(err, fs.ErrNotExist) && compiles:
+		return ""
+	case errors.Is(err, fs.ErrNotExist):
+		return "code in memory of %s has no names, as there is no perf map: runtimes write one if they are told to, " +
+			"Erlang by \"erl +JPperf map\", .NET by DOTNET_PerfMapEnabled=1 in its environment, a JVM by \"jcmd " +
+			"PID Compiler.perfmap\" before the recording ends (JDK 17 and later; in a container with its pid there)"
+	case errors.Is(err, symbols.ErrOld):
+		return "code in memory of %s has no names, as its perf map is that of an older process with this pid, or the " +
+			"clock was set forward since: have it written before the recording ends, by a JVM with \"jcmd PID " +
+			"Compiler.perfmap\""
+	case err != nil && !errors.Is(err, symbols.ErrLines):
+		return "the perf map of %s was not used, or not all of it: " + terminal.Escape(err.Error())
+	}
+	hint := "code in memory of %s is not all in its perf map: have it written near the end of the recording, by a " +
+		"JVM with \"jcmd PID Compiler.perfmap\""
+	if err != nil { // which need not be why
+		hint += ". Not all of it was used: " + terminal.Escape(err.Error())
+	}
+	return hint
+}
+
+// filesHint is why code in files of a process has no names.
+func (s *summary) filesHint(p *record.Process) string {
+	switch {
+	case s.names == nil:
+		return ""
+	case s.names.unread[p] != nil:
+		return "files of %s were not read, so code in them has no names: " + terminal.Escape(s.names.unread[p].Error())
+	case slices.Contains(s.names.late, p):
+		return "files of %s could not be read in time, so its code has no names"
+	}
+	return ""
 }
 
 // short returns of how many samples of a program the stacks are short, where the code that it compiles is no reason.

@@ -110,7 +110,7 @@ func TestHintsOfWalks(t *testing.T) {
 	)
 	for name, test := range map[string]struct {
 		file    string
-		frames  int // one: and one of code in memory
+		frames  int // 1: called by code in memory; 0: the other way round
 		engine  bool
 		walks   record.Walks // of 20 samples
 		failure string
@@ -120,7 +120,8 @@ func TestHintsOfWalks(t *testing.T) {
 		"no engine, Python":       {"/bin/python3", 2, false, record.Walks{}, "", functions},
 		"no engine, compiler":     {"/bin/luajit", 2, false, record.Walks{}, "", ""},
 		"no engine, its library":  {"/lib/libcoreclr.so", 2, false, record.Walks{}, "", pointers},
-		"no engine, compiled":     {"/lib/libcoreclr.so", 1, false, record.Walks{}, "", ""},
+		"no engine, compiled":     {"/lib/libcoreclr.so", 0, false, record.Walks{}, "", ""},
+		"no engine, of compiled":  {"/lib/libcoreclr.so", 1, false, record.Walks{}, "", ""},
 		"no engine, other memory": {"/bin/c", 1, false, record.Walks{}, "", pointers},
 		"unwound":                 {"/bin/c", 2, true, record.Walks{Served: 20, Unwound: 20}, "", ""},
 		"unwound, Python":         {"/bin/python3", 2, true, record.Walks{Served: 20, Unwound: 20}, "", ""},
@@ -137,21 +138,21 @@ func TestHintsOfWalks(t *testing.T) {
 		"failed before an engine": {"/bin/c", 2, false, record.Walks{}, "\x1b 100%", pointers},
 	} {
 		p := &record.Process{PID: 1, Executable: strings.Replace(test.file, "/lib/libcoreclr.so", "/bin/c", 1)}
-		r := recording(map[*record.Process][]profile.Frame{p: make([]profile.Frame, test.frames)})
-		for i := range r.Stacks[profile.StackTraceID{1}] {
-			r.Stacks[profile.StackTraceID{1}][i] = profile.Frame{Address: uint64(i + 1), File: &profile.File{
-				Kind: profile.NativeFrame, Path: test.file}}
+		file := &profile.File{Kind: profile.NativeFrame, Path: test.file}
+		stack := make([]profile.Frame, max(1, test.frames))
+		for i := range stack {
+			stack[i] = profile.Frame{Address: uint64(i + 1), File: file}
 		}
-		if test.frames == 1 {
-			r.Stacks[profile.StackTraceID{1}] = append([]profile.Frame{{Address: 9, File: &profile.File{
-				Kind: profile.AnonymousFrame}}}, r.Stacks[profile.StackTraceID{1}]...)
+		if test.frames <= 1 {
+			stack = slices.Insert(stack, test.frames, profile.Frame{Address: 9})
 		}
+		r := recording(map[*record.Process][]profile.Frame{p: stack})
 		for key := range r.Samples {
 			r.Samples[key] = 20
 		}
 		r.Engine, r.Walks = test.engine, map[*record.Process]record.Walks{p: test.walks}
 		if test.failure != "" {
-			r.Failures = map[int]string{1: test.failure}
+			r.Failures = map[*record.Process]string{p: test.failure}
 		}
 		hints := slices.DeleteFunc(summarize(r, nil).hints(), func(hint string) bool {
 			return !strings.Contains(hint, "most stacks")
@@ -249,6 +250,27 @@ func TestLosses(t *testing.T) {
 	}
 }
 
+// A frame without a name in a C library is a reason for its debug symbols, but where a coroutine begins.
+func TestHintsOfCoroutines(t *testing.T) {
+	of := func(path string) profile.Frame {
+		return profile.Frame{Address: 1, File: &profile.File{Kind: profile.NativeFrame, Path: path}}
+	}
+	named := profile.Frame{Address: 2, Function: &profile.Function{Name: "body"}}
+	for _, test := range []struct {
+		stack []profile.Frame
+		want  bool
+	}{
+		{[]profile.Frame{named, of("/lib/libc.so.6")}, false},
+		{[]profile.Frame{named, of("/lib/libc.so.6"), named}, true},
+		{[]profile.Frame{of("/lib/libc.so.6")}, true},
+		{[]profile.Frame{named, of("/lib/libcoroutines.so")}, true},
+	} {
+		r := recording(map[*record.Process][]profile.Frame{{PID: 1}: test.stack})
+		hints := strings.Join(summarize(r, nil).hints(), "\n")
+		assert.Check(t, strings.Contains(hints, "no symbols for /lib/libc") == test.want, "%+v: %s", test, hints)
+	}
+}
+
 // Few samples, and those that begin in the kernel, are no evidence about frame pointers.
 func TestShallow(t *testing.T) {
 	for _, test := range []struct {
@@ -306,15 +328,13 @@ func TestHints(t *testing.T) {
 	assert.Check(t, len(hints) == 6, "%q", hints)
 	names.perfMaps[shop] = fmt.Errorf("reading perf map: %w in 2 of its lines", symbols.ErrLines)
 	hints = summarize(r, names).hints()
-	for _, want := range []string{"code in memory of shop (101) is not all in its perf map: have it written",
-		"the perf map of shop (101) was not used, or not all of it: reading perf map: there is no start, size and name",
-	} {
-		assert.Check(t, slices.ContainsFunc(hints, func(hint string) bool { return strings.HasPrefix(hint, want) }),
-			"no hint %q in %q", want, hints)
-	}
+	assert.Check(t, slices.ContainsFunc(hints, func(hint string) bool {
+		return strings.HasPrefix(hint, "code in memory of shop (101) is not all in its perf map: have it written") &&
+			strings.Contains(hint, ". Not all of it was used: reading perf map: there is no start, size and name")
+	}), "%q", hints)
 }
 
-// That functions of a runtime are not read is a hint; of others there is none.
+// That functions of a runtime are not read is a hint, also that a perf map has some; of others there is none.
 func TestHintsOfScripts(t *testing.T) {
 	for path, want := range map[string]string{
 		"/usr/bin/perl": "Perl", "/usr/lib/libperl.so.5.36": "Perl", "/usr/bin/php8.2": "PHP",
@@ -324,13 +344,17 @@ func TestHintsOfScripts(t *testing.T) {
 		"/usr/bin/phpx": "",
 	} {
 		r, names := fixture(t)
-		if _, compiles := compilers[want]; compiles {
-			clear(names.perfMaps)
-		}
+		perfMaps := names.perfMaps
+		names.perfMaps = nil
 		r.Stacks[stackID(1)][0].File = &profile.File{ID: profile.FileID{9}, Kind: profile.NativeFrame, Path: path}
 		hints := strings.Join(summarize(r, names).hints(), "\n")
 		assert.Check(t, strings.Contains(hints, " runs by "+want+" are not shown") == (want != "") &&
 			strings.Count(hints, "are not shown") <= 1, "%s: %s", path, hints)
+		names.perfMaps = perfMaps
+		_, compiles := compilers[want]
+		hints = strings.Join(summarize(r, names).hints(), "\n")
+		assert.Check(t, strings.Contains(hints, " runs by "+want+" are shown only where they are in its perf map") ==
+			(want != "" && !compiles) && !strings.Contains(hints, "are not shown"), "%s: %s", path, hints)
 	}
 }
 
@@ -357,7 +381,7 @@ func TestHintsOfInterpreters(t *testing.T) {
 			}
 			names.perfMaps = map[*record.Process]error{shop: os.ErrNotExist}
 			if refused && !strings.HasSuffix(want[len(want)-1], "jcmd") {
-				r.Refused = map[int]string{shop.PID: "V8: \x1b 100% unknown"}
+				r.Refused = map[*record.Process]string{shop: "V8: \x1b 100% unknown"}
 				want = []string{"functions of shop (101) have no names, as the unwinding engine cannot read its " +
 					`runtime: V8: \x1b 100% unknown`}
 			}
