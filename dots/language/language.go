@@ -100,10 +100,8 @@ func parse(source Source) (*parser, error) {
 		return nil, start.errorf("not UTF-8")
 	}
 	p := &parser{scanner: scanner{text: string(source.Text), at: start}, file: &File{Name: source.Name}}
-	if err := p.parseFile(); err != nil {
-		return nil, err
-	}
-	return p, nil
+	p.parseFile()
+	return p, p.err
 }
 
 // position is a place in a file.

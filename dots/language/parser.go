@@ -38,46 +38,58 @@ type option struct {
 	value string
 }
 
-// parser reads the declarations of one file.
+// parser reads the declarations of one file. After an error, what follows is the end of the file, and no other error
+// counts: so err is looked at once, in the end.
 type parser struct {
 	scanner      scanner
 	token        token // the next one that documents nothing
 	docs         []token
 	file         *File
 	declarations []*declaration
+	err          error
+}
+
+// fail notes an error, if it is the first.
+func (p *parser) fail(err error) {
+	if p.err == nil {
+		p.err, p.token = err, token{}
+	}
 }
 
 // advance reads the next token. Documentation is put aside.
-func (p *parser) advance() error {
+func (p *parser) advance() {
 	p.docs = p.docs[:0]
-	for {
+	for p.err == nil {
 		t, err := p.scanner.next()
 		if err != nil {
-			return err
+			p.fail(err)
+			return
 		}
 		if t.kind != doc && t.kind != docBack {
 			p.token = t
-			return nil
+			return
 		}
 		p.docs = append(p.docs, t)
 	}
 }
 
 // expect passes a token of a kind, and returns it.
-func (p *parser) expect(kind tokenKind, what string) (token, error) {
+func (p *parser) expect(kind tokenKind, what string) token {
 	t := p.token
 	if t.kind != kind {
-		return t, t.at.errorf("%s expected, found %v", what, t)
+		p.fail(t.at.errorf("%s expected, found %v", what, t))
 	}
-	return t, p.advance()
+	p.advance()
+	return t
 }
 
 // accept passes a token of a kind if it is the next one.
-func (p *parser) accept(kind tokenKind) (bool, error) {
-	if p.token.kind != kind {
-		return false, nil
+func (p *parser) accept(kind tokenKind) bool {
+	is := p.token.kind == kind
+	if is {
+		p.advance()
 	}
-	return true, p.advance()
+	return is
 }
 
 // takeDoc removes from what was put aside what documents a thing that ends in a line: comments
@@ -96,224 +108,135 @@ func (p *parser) takeDoc(line int) string {
 	return strings.Join(taken, "\n")
 }
 
-func (p *parser) parseFile() error {
-	if err := p.advance(); err != nil {
-		return err
-	}
+func (p *parser) parseFile() {
+	p.advance()
 	for p.token.kind != endOfFile {
 		documentation := p.takeDoc(0)
-		t, err := p.expect(word, `"struct", "enum", "import" or "package"`)
-		if err != nil {
-			return err
-		}
+		t := p.expect(word, `"struct", "enum", "import" or "package"`)
 		switch t.text {
 		case "import":
-			err = p.parseImport()
+			p.file.Imports = append(p.file.Imports, p.expect(word, "name of a type").text)
 		case "package":
-			err = p.parsePackage()
+			p.parsePackage()
 		case "struct", "enum":
-			err = p.parseDeclaration(t.text == "enum", documentation)
+			p.parseDeclaration(t.text, documentation)
 		default:
-			err = t.at.errorf(`"struct", "enum", "import" or "package" expected, found %v`, t)
-		}
-		if err != nil {
-			return err
+			p.fail(t.at.errorf(`"struct", "enum", "import" or "package" expected, found %v`, t))
 		}
 	}
-	return nil
 }
 
-func (p *parser) parseImport() error {
-	name, err := p.expect(word, "name of a type")
-	p.file.Imports = append(p.file.Imports, name.text)
-	return err
-}
-
-func (p *parser) parsePackage() error {
+func (p *parser) parsePackage() {
 	var parts []string
-	for {
-		part, err := p.expect(word, "name of a package")
-		if err != nil {
-			return err
-		}
-		parts = append(parts, part.text)
-		if more, err := p.accept('.'); err != nil || !more {
-			p.file.Package = strings.Join(parts, ".")
-			return err
-		}
+	for more := true; more; more = p.accept('.') {
+		parts = append(parts, p.expect(word, "name of a package").text)
 	}
+	p.file.Package = strings.Join(parts, ".")
 }
 
 // parseDeclaration reads a struct or an enum behind its first word.
-func (p *parser) parseDeclaration(enum bool, documentation string) error {
-	what := "struct"
-	if enum {
-		what = "enum"
+func (p *parser) parseDeclaration(what, documentation string) {
+	name := p.expect(word, "name of the "+what)
+	d := &declaration{at: name.at, name: name.text, enum: what == "enum", doc: documentation}
+	if !d.enum {
+		d.options = p.parseOptions()
 	}
-	name, err := p.expect(word, "name of the "+what)
-	if err != nil {
-		return err
-	}
-	d := &declaration{at: name.at, name: name.text, enum: enum, doc: documentation}
-	if !enum {
-		if d.options, err = p.parseOptions(); err != nil {
-			return err
-		}
-	}
-	if _, err := p.expect('{', `"{"`); err != nil {
-		return err
-	}
-	for p.token.kind != '}' {
-		if err := p.parseItem(d); err != nil {
-			return err
-		}
+	p.expect('{', `"{"`)
+	for p.err == nil && p.token.kind != '}' {
+		p.parseItem(d)
 	}
 	p.declarations = append(p.declarations, d)
-	return p.advance()
+	p.advance()
 }
 
 // parseItem reads a property or an enumerator.
-func (p *parser) parseItem(d *declaration) error {
+func (p *parser) parseItem(d *declaration) {
 	i := item{at: p.token.at, doc: p.takeDoc(0)}
-	tag, err := p.expect(number, `tag or "}"`)
-	if err != nil {
-		return err
-	}
+	tag := p.expect(number, `tag or "}"`)
 	value, err := strconv.ParseUint(tag.text, 10, 32)
 	if err != nil {
-		return tag.at.errorf("tag %s is out of range", shorten(tag.text))
+		p.fail(tag.at.errorf("tag %s is out of range", shorten(tag.text)))
 	}
 	i.tag = uint32(value)
-	if _, err = p.expect(':', `":"`); err != nil {
-		return err
-	}
-	var line int
+	p.expect(':', `":"`)
+	parse := p.parseProperty
 	if d.enum {
-		line, err = p.parseEnumerator(&i)
-	} else {
-		line, err = p.parseProperty(&i)
+		parse = p.parseEnumerator
 	}
-	if err != nil {
-		return err
-	}
-	if behind := p.takeDoc(line); behind != "" {
+	if behind := p.takeDoc(parse(&i)); behind != "" {
 		i.doc = strings.TrimPrefix(i.doc+"\n"+behind, "\n")
 	}
 	d.items = append(d.items, i)
-	return nil
 }
 
 // parseProperty reads a property behind its tag, and returns the line that it ends in.
-func (p *parser) parseProperty(i *item) (line int, err error) {
-	if i.options, err = p.parseOptions(); err != nil {
-		return 0, err
-	}
+func (p *parser) parseProperty(i *item) (line int) {
+	i.options = p.parseOptions()
 	i.typeAt = p.token.at
-	if i.typeName, err = p.parseType(); err != nil {
-		return 0, err
-	}
-	name, err := p.expect(word, "name of the property")
-	if err != nil {
-		return 0, err
-	}
-	i.name = name.text
-	end, err := p.expect(';', `";"`)
-	return end.at.line, err
+	i.typeName = p.parseType()
+	i.name = p.expect(word, "name of the property").text
+	return p.expect(';', `";"`).at.line
 }
 
 // parseType reads the name of a type.
-func (p *parser) parseType() (string, error) {
-	name, err := p.expect(word, "type")
-	if err != nil || name.text != "vector" || p.token.kind != '<' {
-		return name.text, err
+func (p *parser) parseType() string {
+	name := p.expect(word, "type")
+	if name.text != "vector" || !p.accept('<') {
+		return name.text
 	}
-	if err := p.advance(); err != nil {
-		return "", err
-	}
-	elem, err := p.expect(word, "type")
-	if err != nil {
-		return "", err
-	}
+	elem := p.expect(word, "type")
 	if p.token.kind == '<' {
-		return "", elem.at.errorf("a vector of vectors, which no implementation can decode")
+		p.fail(elem.at.errorf("a vector of vectors, which no implementation can decode"))
 	}
-	_, err = p.expect('>', `">"`)
-	return "vector<" + elem.text + ">", err
+	p.expect('>', `">"`)
+	return "vector<" + elem.text + ">"
 }
 
 // parseEnumerator reads an enumerator behind its tag, and returns the line that it ends in.
-func (p *parser) parseEnumerator(i *item) (line int, err error) {
-	end := p.token
-	if _, err = p.expect(word, "name of the enumerator"); err != nil {
-		return 0, err
-	}
+func (p *parser) parseEnumerator(i *item) (line int) {
+	end := p.expect(word, "name of the enumerator")
 	i.name = end.text
-	if i.hasValue, err = p.accept('='); err != nil {
-		return 0, err
-	}
-	if i.hasValue {
-		minus, err := p.accept('-')
+	if i.hasValue = p.accept('='); i.hasValue {
+		sign := ""
+		if p.accept('-') {
+			sign = "-"
+		}
+		end = p.expect(number, "value of the enumerator")
+		value, err := strconv.ParseInt(sign+end.text, 10, 32)
 		if err != nil {
-			return 0, err
-		}
-		if end, err = p.expect(number, "value of the enumerator"); err != nil {
-			return 0, err
-		}
-		digits := end.text
-		if minus {
-			digits = "-" + digits
-		}
-		value, err := strconv.ParseInt(digits, 10, 32)
-		if err != nil {
-			return 0, end.at.errorf("value %s is out of range", shorten(digits))
+			p.fail(end.at.errorf("value %s is out of range", shorten(sign+end.text)))
 		}
 		i.value = int32(value)
 	}
 	if p.token.kind == ',' {
 		end = p.token
 		comments := slices.Clone(p.docs)
-		if err := p.advance(); err != nil {
-			return 0, err
-		}
+		p.advance()
 		p.docs = append(comments, p.docs...)
 	}
-	return end.at.line, nil
+	return end.at.line
 }
 
 // parseOptions reads options, if there are any.
-func (p *parser) parseOptions() ([]option, error) {
-	more, err := p.accept('[')
-	var options []option
-	for more && err == nil {
-		var name token
-		if name, err = p.expect(word, "name of an option"); err != nil {
-			return nil, err
-		}
+func (p *parser) parseOptions() (options []option) {
+	if !p.accept('[') {
+		return nil
+	}
+	for more := true; more; more = p.accept(',') {
+		name := p.expect(word, "name of an option")
 		o := option{at: name.at, name: name.text, value: "true"}
-		var assigned bool
-		if assigned, err = p.accept('='); err != nil {
-			return nil, err
-		}
-		if assigned {
+		if p.accept('=') {
 			value := p.token
-			if value.kind != word && value.kind != text {
-				return nil, value.at.errorf("string, true or false expected, found %v", value)
+			if o.value = value.text; value.kind == word {
+				o.value = strings.ToLower(o.value)
 			}
-			o.value = value.text
-			if value.kind == word {
-				o.value = strings.ToLower(value.text)
-				if o.value != "true" && o.value != "false" {
-					return nil, value.at.errorf("string, true or false expected, found %v", value)
-				}
+			if value.kind != text && o.value != "true" && o.value != "false" {
+				p.fail(value.at.errorf("string, true or false expected, found %v", value))
 			}
-			if err = p.advance(); err != nil {
-				return nil, err
-			}
+			p.advance()
 		}
 		options = append(options, o)
-		if more, err = p.accept(','); err == nil && !more {
-			_, err = p.expect(']', `"," or "]"`)
-		}
 	}
-	return options, err
+	p.expect(']', `"," or "]"`)
+	return options
 }
