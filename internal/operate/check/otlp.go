@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"correlator/internal/host/sockfile"
 	"correlator/otlp"
 )
@@ -22,30 +20,15 @@ func otlpListen(m *machine) finding {
 			return finding{Missing, err.Error(), loss, "name PEM files that belong together in otlp.listener"}
 		}
 	}
-	err := m.probeListener()
-	switch {
-	case errors.Is(err, unix.EADDRINUSE) && m.agentRuns(), errors.Is(err, sockfile.ErrInUse) && m.agentRuns():
-		return inUse(r.Listen)
-	case err != nil:
-		return unusablePath(err, loss, listenRemedy(err))
+	network, address := "tcp", r.Listen
+	if path, isPath := sockfile.UnixPath(r.Listen); isPath {
+		network, address = "unix", path
 	}
-	if f, found := expiry(r.Certificate, r.Key, "clients refuse the connection"); found {
+	err := m.probeListen(network, address)
+	if f, found := expiry(r.Certificate, r.Key, "clients refuse the connection"); found && err == nil {
 		return f
 	}
-	return ok(r.Listen + " can be bound")
-}
-
-// probeListener returns why the receiver could not bind its address.
-func (m *machine) probeListener() error {
-	listen := m.config.Export.Receiver.Listen
-	if path, isPath := sockfile.UnixPath(listen); isPath {
-		return m.probeSocket("unix", path)
-	}
-	listener, err := net.Listen("tcp", listen)
-	if err == nil {
-		listener.Close()
-	}
-	return err
+	return m.bound(r.Listen, err, loss)
 }
 
 func listenRemedy(err error) string {

@@ -28,15 +28,19 @@ func inUse(what string) finding {
 		"stop that agent first"}
 }
 
-func adminSocket(m *machine) finding {
-	err := m.admin()
+// bound is the finding about a socket or an address, by the error of binding it.
+func (m *machine) bound(what string, err error, loss string) finding {
 	switch {
 	case err == nil:
-		return ok(m.config.AdminSocket + " can be bound")
-	case m.agentRuns():
-		return inUse(m.config.AdminSocket)
+		return ok(what + " can be bound")
+	case (errors.Is(err, sockfile.ErrInUse) || errors.Is(err, unix.EADDRINUSE)) && m.agentRuns():
+		return inUse(what)
 	}
-	return unusablePath(err, "`correlator status` cannot ask the agent", socketRemedy(err))
+	return unusablePath(err, loss, listenRemedy(err))
+}
+
+func adminSocket(m *machine) finding {
+	return m.bound(m.config.AdminSocket, m.admin(), "`correlator status` cannot ask the agent")
 }
 
 // unusablePath is the finding about a path at which nothing can be created.
@@ -86,14 +90,7 @@ func (m *machine) probeSocket(network, path string) error {
 }
 
 func feedSocket(m *machine) finding {
-	err := m.probeSocket("unixgram", m.config.FeedSocket)
-	switch {
-	case err == nil:
-		return ok(m.config.FeedSocket + " can be bound")
-	case errors.Is(err, sockfile.ErrInUse) && m.agentRuns():
-		return inUse(m.config.FeedSocket)
-	}
-	return unusablePath(err, "no samples can be fed", socketRemedy(err))
+	return m.bound(m.config.FeedSocket, m.probeSocket("unixgram", m.config.FeedSocket), "no samples can be fed")
 }
 
 func openCensusSocket(m *machine) finding {
@@ -103,38 +100,20 @@ func openCensusSocket(m *machine) finding {
 		return finding{Missing, err.Error(), loss, "name a group of this host in opencensus.socket-group, and add " +
 			"CAP_SETGID"}
 	}
-	err := m.probeSocket("unix", r.Socket)
-	switch {
-	case err == nil:
-		return ok(r.Socket + " can be bound")
-	case errors.Is(err, sockfile.ErrInUse) && m.agentRuns():
-		return inUse(r.Socket)
-	}
-	return unusablePath(err, loss, socketRemedy(err))
+	return m.bound(r.Socket, m.probeSocket("unix", r.Socket), loss)
 }
 
 func liveListen(m *machine, e endpoint.Endpoint) finding {
-	const loss = "the live view is not served there, and run does not start"
-	var err error
-	if e.Network() == "unix" {
-		err = m.probeSocket("unix", e.Address())
-	} else {
-		err = probeAddress(e.Address())
-	}
-	switch {
-	case err == nil:
-		return ok(e.Address() + " can be bound")
-	case (errors.Is(err, sockfile.ErrInUse) || errors.Is(err, unix.EADDRINUSE)) && m.agentRuns():
-		return inUse(e.Address())
-	case e.Network() == "unix":
-		return unusablePath(err, loss, socketRemedy(err))
-	}
-	return finding{Missing, err.Error(), loss, "name an address of this host and a free port"}
+	return m.bound(e.Address(), m.probeListen(e.Network(), e.Address()),
+		"the live view is not served there, and run does not start")
 }
 
-// probeAddress returns why nothing can listen at a TCP address.
-func probeAddress(address string) error {
-	l, err := net.Listen("tcp", address)
+// probeListen returns why nothing can listen at a path ("unix"), or at an address of TCP.
+func (m *machine) probeListen(network, address string) error {
+	if network == "unix" {
+		return m.probeSocket(network, address)
+	}
+	l, err := net.Listen(network, address)
 	if err != nil {
 		return err
 	}
