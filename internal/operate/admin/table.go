@@ -1,14 +1,16 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"slices"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
 
 	"correlator/internal/attach/process"
+	"correlator/internal/host/sorting"
 	"correlator/internal/host/terminal"
 	"correlator/internal/out/agent"
 	"correlator/internal/stacks/sampling"
@@ -84,25 +86,16 @@ func since(now time.Time, at *time.Time) string {
 
 // dropped returns numbers of samples, items or messages by reason, the largest first.
 func dropped(reasons map[string]uint64) string {
-	names := make([]string, 0, len(reasons))
-	for name, samples := range reasons {
-		if samples > 0 {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		return "0"
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		if reasons[a] != reasons[b] {
-			return int(min(max(int64(reasons[b])-int64(reasons[a]), -1), 1))
-		}
-		return strings.Compare(a, b)
+	names := sorting.Sorted(maps.Keys(reasons), func(a, b string) int {
+		return cmp.Or(cmp.Compare(reasons[b], reasons[a]), strings.Compare(a, b))
 	})
-	for i, name := range names {
-		names[i] = name + " " + number(reasons[name])
+	var texts []string
+	for _, name := range names {
+		if samples := reasons[name]; samples > 0 {
+			texts = append(texts, name+" "+number(samples))
+		}
 	}
-	return strings.Join(names, ", ")
+	return cmp.Or(strings.Join(texts, ", "), "0")
 }
 
 func errorCount(p *agent.ProcessStatus) string {

@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"correlator/dots/generate"
@@ -68,10 +69,8 @@ func resolveGenerated(name string) (*schema.Type, error) {
 
 // mayWrite refuses a file that someone has written, and one of two with the same name.
 func mayWrite(path string, others []string) error {
-	for _, other := range others {
-		if path == other {
-			return fmt.Errorf("%w: two files make %s", ErrUsage, path)
-		}
+	if slices.Contains(others, path) {
+		return fmt.Errorf("%w: two files make %s", ErrUsage, path)
 	}
 	content, err := os.ReadFile(path)
 	switch {

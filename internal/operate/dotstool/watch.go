@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -184,13 +185,10 @@ func (f *follower) start(ctx context.Context) error {
 	return nil
 }
 
-func (f *follower) known() (known []*rows) {
+func (f *follower) known() []*rows {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, r := range f.types {
-		known = append(known, r)
-	}
-	return known
+	return slices.Collect(maps.Values(f.types))
 }
 
 func (f *follower) subscribe(s *schema.Struct) error {

@@ -10,31 +10,29 @@ import (
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
-// cpus formats how many CPUs are used; nothing, if that is not known.
+// ifKnown formats a value; nothing, if it is not known.
+func ifKnown[T any](v value.Opt[T], format func(T) string) string {
+	known, ok := v.Get()
+	if !ok {
+		return ""
+	}
+	return format(known)
+}
+
+// cpus formats how many CPUs are used.
 func cpus(n value.Opt[float64]) string {
-	v, ok := n.Get()
-	if !ok {
-		return ""
-	}
-	return strconv.FormatFloat(v, 'f', 2, 64)
+	return ifKnown(n, func(n float64) string { return strconv.FormatFloat(n, 'f', 2, 64) })
 }
 
-// percentOf is percent of a share that need not be known.
-func percentOf(share value.Opt[float64]) string {
-	v, ok := share.Get()
-	if !ok {
-		return ""
-	}
-	return percent(v)
-}
+func percentOf(share value.Opt[float64]) string { return ifKnown(share, percent) }
 
-// since formats how long ago a time is; nothing, if it is not known.
+// since formats how long ago a time is.
 func since(at value.Opt[value.Timepoint], now time.Time) string {
-	t, ok := at.Get()
-	if !ok {
-		return ""
-	}
-	return lasted(now.Sub(t.Time()))
+	return ifKnown(at, func(at value.Timepoint) string { return lasted(now.Sub(at.Time())) })
+}
+
+func timeOf(d value.Opt[value.Duration]) string {
+	return ifKnown(d, func(d value.Duration) string { return lasted(d.Duration()) })
 }
 
 // lasted formats a duration with two or three digits. Clocks of two hosts may make it negative.
@@ -54,11 +52,7 @@ func lasted(d time.Duration) string {
 }
 
 func number[T ~uint32](n value.Opt[T]) string {
-	v, ok := n.Get()
-	if !ok {
-		return ""
-	}
-	return strconv.FormatUint(uint64(v), 10)
+	return ifKnown(n, func(n T) string { return strconv.FormatUint(uint64(n), 10) })
 }
 
 // short returns enough of an id of a container to tell it from others, as container runtimes do.

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"strings"
 
-	"correlator/dots/value"
 	"correlator/internal/host/sorting"
 	"correlator/internal/host/terminal"
 )
@@ -158,14 +157,6 @@ func known(id string) string {
 		return "-"
 	}
 	return id
-}
-
-func timeOf(d value.Opt[value.Duration]) string {
-	v, ok := d.Get()
-	if !ok {
-		return ""
-	}
-	return lasted(v.Duration())
 }
 
 // hostLine sums up the hosts.

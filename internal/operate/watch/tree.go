@@ -3,6 +3,7 @@ package watch
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -97,11 +98,7 @@ func (n *node) walk(shown *[]branch, guides string) {
 	if n.folded {
 		return
 	}
-	callees := make([]*node, 0, len(n.callees))
-	for _, callee := range n.callees {
-		callees = append(callees, callee)
-	}
-	slices.SortFunc(callees, func(a, b *node) int {
+	callees := slices.SortedFunc(maps.Values(n.callees), func(a, b *node) int {
 		return cmp.Or(cmp.Compare(b.total, a.total), strings.Compare(a.name, b.name))
 	})
 	for i, callee := range callees {
