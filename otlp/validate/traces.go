@@ -1,5 +1,7 @@
 package validate
 
+import "bytes"
+
 // Lengths of ids in bytes: trace.proto.
 const (
 	traceIDSize = 16
@@ -90,10 +92,5 @@ func (c *checker) isID(f field, size int) bool {
 }
 
 func (c *checker) isZero(p part) bool {
-	for _, b := range c.bytes(p) {
-		if b != 0 {
-			return false
-		}
-	}
-	return true
+	return len(bytes.Trim(c.bytes(p), "\x00")) == 0
 }

@@ -100,30 +100,22 @@ func (r request) fields(p part) iter.Seq[field] {
 
 // varints iterates over the values of a repeated field of varints, packed or not.
 func (r request) varints(f field) iter.Seq[uint64] {
-	return func(yield func(uint64) bool) {
-		if f.tag.wire() == wireVarint {
-			yield(f.value)
-			return
-		}
-		for b := r.bytes(f.body); len(b) > 0; {
-			v, n := protowire.ConsumeVarint(b)
-			if n < 0 || !yield(v) {
-				return
-			}
-			b = b[n:]
-		}
-	}
+	return r.values(f, wireVarint, protowire.ConsumeVarint)
 }
 
 // fixed64s iterates over the values of a repeated field of 64 bits, packed or not.
 func (r request) fixed64s(f field) iter.Seq[uint64] {
+	return r.values(f, wireFixed64, protowire.ConsumeFixed64)
+}
+
+func (r request) values(f field, unpacked tag, consume func([]byte) (uint64, int)) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
-		if f.tag.wire() == wireFixed64 {
+		if f.tag.wire() == unpacked {
 			yield(f.value)
 			return
 		}
 		for b := r.bytes(f.body); len(b) > 0; {
-			v, n := protowire.ConsumeFixed64(b)
+			v, n := consume(b)
 			if n < 0 || !yield(v) {
 				return
 			}

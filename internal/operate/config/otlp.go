@@ -99,15 +99,7 @@ func (o *otlpSection) withProtocol(getenv func(string) string) func(string) stri
 	if o.Protocol == "" {
 		return getenv
 	}
-	return func(name string) string {
-		switch rest, ours := strings.CutPrefix(name, exporterPrefix); {
-		case ours && rest == "PROTOCOL":
-			return o.Protocol
-		case ours && strings.HasSuffix(rest, "_PROTOCOL"):
-			return ""
-		}
-		return getenv(name)
-	}
+	return forAll("PROTOCOL", o.Protocol, getenv)
 }
 
 // protocolSource records that the protocol of a destination is that of otlp-protocol.
@@ -125,7 +117,7 @@ func (o *otlpSection) protocolSource(s *Settings, path string) {
 // receiver.
 func (o *otlpSection) fromEndpoints(s *Settings, getenv func(string) string) error {
 	const key = "otlp-endpoint"
-	variables := forEndpoint(o.Endpoints[0], getenv)
+	variables := forAll("ENDPOINT", o.Endpoints[0], getenv)
 	var all []otlp.Destination
 	var places []string
 	first := 0 // how many are made of the first endpoint
@@ -166,13 +158,13 @@ func (o *otlpSection) fromEndpoints(s *Settings, getenv func(string) string) err
 	return nil
 }
 
-// forEndpoint returns an environment whose variables are about one endpoint, for all signals.
-func forEndpoint(endpoint string, getenv func(string) string) func(string) string {
+// forAll returns an environment in which a standard variable has a value for all signals.
+func forAll(variable, value string, getenv func(string) string) func(string) string {
 	return func(name string) string {
 		switch rest, ours := strings.CutPrefix(name, exporterPrefix); {
-		case ours && rest == "ENDPOINT":
-			return endpoint
-		case ours && strings.HasSuffix(rest, "_ENDPOINT"):
+		case ours && rest == variable:
+			return value
+		case ours && strings.HasSuffix(rest, "_"+variable):
 			return ""
 		}
 		return getenv(name)
