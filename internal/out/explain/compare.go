@@ -391,12 +391,9 @@ func exactly(d *time.Duration) string {
 
 // lines returns a comparison as text for a terminal with so many columns; 0: it is none.
 func (c *Comparison) lines(columns int) (lines []string) {
-	for _, line := range c.notes() {
-		lines = append(lines, terminal.Escape(line))
-	}
-	lines = append(append(lines, ""), trimmed(c.stateTable().Lines(columns))...)
+	lines = below(escaped(c.notes()), trimmed(c.stateTable().Lines(columns)))
 	if len(c.root.calls) > 0 {
-		lines = append(append(lines, ""), trimmed(c.treeTable().Lines(columns))...)
+		lines = below(lines, trimmed(c.treeTable().Lines(columns)))
 	}
 	return lines
 }

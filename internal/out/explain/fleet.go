@@ -26,12 +26,9 @@ func (e *Explanation) backendNotes() []string {
 
 // backendLines returns what a backend has of all hosts.
 func (e *Explanation) backendLines(columns int) (lines []string) {
-	for _, note := range slices.Concat(e.backendNotes(), e.notes(), e.inlined) {
-		lines = append(lines, terminal.Escape(note))
-	}
+	lines = escaped(e.backendNotes(), e.notes(), e.inlined)
 	add := func(t *terminal.Table, left int) {
-		lines = append(append(lines, ""), trimmed(t.Lines(columns))...)
-		lines = more(lines, left)
+		lines = more(below(lines, trimmed(t.Lines(columns))), left)
 	}
 	add(e.backendTransactions(), len(e.Transactions)-maxTransactionRows)
 	add(e.backendStates(), 0)

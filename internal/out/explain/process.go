@@ -327,23 +327,14 @@ func (p *ProcessExplanation) head() []string {
 
 // lines returns an explanation as text for a terminal with so many columns; 0: it is none.
 func (p *ProcessExplanation) lines(columns int) (lines []string) {
-	for _, line := range p.head() {
-		lines = append(lines, terminal.Escape(line))
-	}
-	for _, note := range p.Notes {
-		lines = append(lines, terminal.Escape(note))
-	}
-	lines = append(lines, "")
-	lines = append(lines, trimmed(p.threadTable().Lines(columns))...)
+	lines = below(escaped(p.head(), p.Notes), trimmed(p.threadTable().Lines(columns)))
 	lines = more(lines, len(p.Threads)-maxThreadRows)
-	lines = append(lines, "")
-	lines = append(lines, p.of.stateLines(&p.times, "OF SEEN", p.Account.Wall, 0, columns)...)
+	lines = below(lines, p.of.stateLines(&p.times, "OF SEEN", p.Account.Wall, 0, columns))
 	if p.Samples == 0 {
 		lines = append(lines, fmt.Sprintf("no CPU sample was taken: one is for every %v of CPU time", p.PerSample))
 	}
 	if len(p.of.outermost) > 0 && !p.brief {
-		lines = append(lines, "")
-		lines = append(lines, p.of.treeTable().Lines(columns)...)
+		lines = below(lines, p.of.treeTable().Lines(columns))
 	}
 	return lines
 }

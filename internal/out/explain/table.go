@@ -31,28 +31,32 @@ func (e *Explanation) lines(columns int) (lines []string) {
 			lines = append(lines, fmt.Sprintf("... and %d more", e.More))
 		}
 	}
-	for _, note := range slices.Concat(e.notes(), e.inlined) {
-		lines = append(lines, terminal.Escape(note))
-	}
+	lines = append(lines, escaped(e.notes(), e.inlined)...)
 	lines = append(lines, e.accountLines(columns)...)
 	if e.Samples == 0 {
 		lines = append(lines, fmt.Sprintf("no CPU sample was taken: one is for every %v of CPU time", e.PerSample))
 	} else {
-		lines = append(lines, "")
-		lines = append(lines, e.threadTable().Lines(columns)...)
-		lines = more(lines, len(e.Threads)-maxThreadRows)
+		lines = more(below(lines, e.threadTable().Lines(columns)), len(e.Threads)-maxThreadRows)
 	}
 	if len(e.Spans) > len(e.Transactions) || len(e.Spans) == 1 && e.Spans[0].ID != "" {
-		lines = append(lines, "")
-		lines = append(lines, e.spanTable().Lines(columns)...)
-		lines = more(lines, len(e.Spans)-maxSpanRows)
+		lines = more(below(lines, e.spanTable().Lines(columns)), len(e.Spans)-maxSpanRows)
 	}
 	if len(e.outermost) > 0 {
-		lines = append(lines, "")
-		lines = append(lines, e.treeTable().Lines(columns)...)
+		lines = below(lines, e.treeTable().Lines(columns))
 	}
 	return lines
 }
+
+// escaped returns texts as lines of a terminal.
+func escaped(texts ...[]string) (lines []string) {
+	for _, text := range slices.Concat(texts...) {
+		lines = append(lines, terminal.Escape(text))
+	}
+	return lines
+}
+
+// below returns lines with those of a table below them.
+func below(lines, table []string) []string { return append(append(lines, ""), table...) }
 
 func more(lines []string, n int) []string {
 	if n > 0 {

@@ -392,11 +392,8 @@ func ofWall(share float64) string {
 
 // lasted returns a duration in the precision of samples.
 func lasted(d time.Duration) string {
-	switch {
-	case d < time.Second:
+	if d < time.Second {
 		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%.2f s", d.Seconds())
 	}
-	return d.Round(time.Second).String()
+	return waits.Exactly(d)
 }
