@@ -1,6 +1,7 @@
 package spans
 
 import (
+	"correlator/opencensus/wire"
 	"correlator/otlp/field"
 )
 
@@ -22,58 +23,48 @@ import (
 
 // event are the members of an event's object: those of an annotation, then those of a message.
 type event struct {
-	time                               dateTime
-	description, attributes            value
+	time, description, attributes      value
 	kind, id, uncompressed, compressed value
 }
 
 // events appends the events of a span, and the number of those without content.
 func (e *encoding) events(v value, start uint64) {
+	dropped := e.each(v, func(r *reader) bool { return e.event(r, start) })
+	e.DroppedEvents += dropped
+	e.out = field.AppendVarint(e.out, 12, uint64(dropped))
+}
+
+// each appends the elements of a list, and returns of how many that was not possible.
+func (e *encoding) each(v value, element func(*reader) bool) (dropped int) {
 	if !v.hasContent() {
-		return
+		return 0
 	}
-	dropped := 0
 	r := e.open(v)
 	defer e.close()
 	for range r.elements {
-		if !e.event(r, start) {
+		if !element(r) {
 			dropped++
 		}
 	}
-	e.DroppedEvents += dropped
-	e.out = field.AppendVarint(e.out, 12, uint64(dropped))
+	return dropped
 }
 
 // event appends an event, or reports that it has no content.
 func (e *encoding) event(r *reader, start uint64) bool {
 	var ev event
-	for name := range r.members {
-		switch string(name) {
-		case "time":
-			ev.time = r.dateTime()
-		case "description":
-			ev.description = r.value()
-		case "attributes":
-			ev.attributes = r.value()
-		case "type":
-			ev.kind = r.value()
-		case "id":
-			ev.id = r.value()
-		case "uncompressedSize":
-			ev.uncompressed = r.value()
-		case "compressedSize":
-			ev.compressed = r.value()
-		default:
-			r.value()
-		}
-	}
+	r.into(place{"time", &ev.time}, place{"description", &ev.description}, place{"attributes", &ev.attributes},
+		place{"type", &ev.kind}, place{"id", &ev.id}, place{"uncompressedSize", &ev.uncompressed},
+		place{"compressedSize", &ev.compressed})
 	annotation := ev.description.isText() || ev.attributes.isContainer()
 	if !annotation && !ev.kind.isText() && !ev.id.isText() {
 		return false
 	}
-	at, ok := e.time(ev.time)
-	if !ok {
-		at = start
+	at := start
+	if ev.time.hasContent() {
+		if seen, ok := e.time(e.open(ev.time).dateTime()); ok {
+			at = seen
+		}
+		e.close()
 	}
 	out, from := field.Begin(e.out, 11)
 	e.out = field.AppendFixed64(out, 1, at)
@@ -122,17 +113,7 @@ func (e *encoding) message(ev *event) {
 
 // links appends the links of a span, and the number of those without valid ids.
 func (e *encoding) links(v value) {
-	if !v.hasContent() {
-		return
-	}
-	dropped := 0
-	r := e.open(v)
-	defer e.close()
-	for range r.elements {
-		if !e.link(r) {
-			dropped++
-		}
-	}
+	dropped := e.each(v, e.link)
 	e.DroppedLinks += dropped
 	e.out = field.AppendVarint(e.out, 14, uint64(dropped))
 }
@@ -140,23 +121,11 @@ func (e *encoding) links(v value) {
 // link appends a link, or reports that it has no valid ids.
 func (e *encoding) link(r *reader) bool {
 	var traceDigits, spanDigits, kind, attributes value
-	for name := range r.members {
-		switch string(name) {
-		case "traceId":
-			traceDigits = r.value()
-		case "spanId":
-			spanDigits = r.value()
-		case "type":
-			kind = r.value()
-		case "attributes":
-			attributes = r.value()
-		default:
-			r.value()
-		}
-	}
+	r.into(place{"traceId", &traceDigits}, place{"spanId", &spanDigits}, place{"type", &kind},
+		place{"attributes", &attributes})
 	var traceID [16]byte
 	var spanID [8]byte
-	if !readID(traceID[:], e.text(traceDigits)) || !readID(spanID[:], e.text(spanDigits)) {
+	if !wire.ReadID(traceID[:], e.text(traceDigits)) || !wire.ReadID(spanID[:], e.text(spanDigits)) {
 		return false
 	}
 	out, from := field.Begin(e.out, 13)

@@ -128,3 +128,21 @@ func (r *reader) elements(yield func(index int, name value) bool) {
 	}
 	r.bracket()
 }
+
+// place is where the value of a member goes.
+type place struct {
+	name string
+	to   *value
+}
+
+// into passes the next value, and puts the values of members into their places if it is an object.
+func (r *reader) into(places ...place) {
+	for name := range r.members {
+		v := r.value()
+		for _, p := range places {
+			if string(name) == p.name {
+				*p.to = v
+			}
+		}
+	}
+}

@@ -2,10 +2,10 @@ package spans
 
 import (
 	"bytes"
-	"encoding/hex"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"correlator/opencensus/wire"
 	"correlator/otlp/field"
 )
 
@@ -79,11 +79,11 @@ func (e *encoding) members(r *reader) (to members) {
 func (e *encoding) span(m *members) {
 	var traceID [16]byte
 	var spanID [8]byte
-	if !readID(traceID[:], e.text(m.traceID)) {
+	if !wire.ReadID(traceID[:], e.text(m.traceID)) {
 		e.Dropped[BadTraceID]++
 		return
 	}
-	if !readID(spanID[:], e.text(m.spanID)) {
+	if !wire.ReadID(spanID[:], e.text(m.spanID)) {
 		e.Dropped[BadSpanID]++
 		return
 	}
@@ -107,18 +107,6 @@ func (e *encoding) span(m *members) {
 	e.Spans++
 }
 
-// readID reads the hexadecimal digits of an id, which the client writes without leading zeros, and
-// reports whether they are one.
-func readID(id, digits []byte) bool {
-	if len(digits) == 0 || len(digits) > 2*len(id) {
-		return false
-	}
-	padded := []byte("00000000000000000000000000000000")[:2*len(id)]
-	copy(padded[len(padded)-len(digits):], digits)
-	_, err := hex.Decode(id, padded)
-	return err == nil && len(bytes.Trim(digits, "0")) > 0
-}
-
 // Flags of a span.
 const (
 	sampled     = 1 << 0
@@ -131,7 +119,7 @@ const (
 func (e *encoding) parent(m *members) uint32 {
 	digits := e.text(m.parent)
 	var id [8]byte
-	if !readID(id[:], digits) {
+	if !wire.ReadID(id[:], digits) {
 		if len(digits) > 2*len(id) || len(bytes.Trim(digits, "0")) > 0 {
 			e.InvalidParents++
 		}

@@ -44,22 +44,8 @@ type frame struct{ file, line, function, class, call value }
 
 // frame reads the next value. Another one than an object has none of the members.
 func (r *reader) frame() (f frame) {
-	for name := range r.members {
-		switch string(name) {
-		case "file":
-			f.file = r.value()
-		case "line":
-			f.line = r.value()
-		case "function":
-			f.function = r.value()
-		case "class":
-			f.class = r.value()
-		case "type":
-			f.call = r.value()
-		default:
-			r.value()
-		}
-	}
+	r.into(place{"file", &f.file}, place{"line", &f.line}, place{"function", &f.function},
+		place{"class", &f.class}, place{"type", &f.call})
 	return f
 }
 

@@ -41,15 +41,6 @@ func (e *encoding) statusMembers(v value) (code, message value) {
 	}
 	r := e.open(v)
 	defer e.close()
-	for name := range r.members {
-		switch string(name) {
-		case "code":
-			code = r.value()
-		case "message":
-			message = r.value()
-		default:
-			r.value()
-		}
-	}
+	r.into(place{"code", &code}, place{"message", &message})
 	return code, message
 }

@@ -55,18 +55,7 @@ type dateTime struct{ date, kind, zone value }
 
 // dateTime reads the next value.
 func (r *reader) dateTime() (d dateTime) {
-	for name := range r.members {
-		switch string(name) {
-		case "date":
-			d.date = r.value()
-		case "timezone_type":
-			d.kind = r.value()
-		case "timezone":
-			d.zone = r.value()
-		default:
-			r.value()
-		}
-	}
+	r.into(place{"date", &d.date}, place{"timezone_type", &d.kind}, place{"timezone", &d.zone})
 	return d
 }
 

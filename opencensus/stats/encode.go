@@ -2,6 +2,7 @@ package stats
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -73,12 +74,7 @@ func (s *State) Encode(now time.Time) []Request {
 
 // inOrder returns the views in the order of registration.
 func (s *State) inOrder() []*view {
-	views := make([]*view, 0, len(s.views))
-	for _, v := range s.views {
-		views = append(views, v)
-	}
-	slices.SortFunc(views, func(a, b *view) int { return cmp.Compare(a.ordinal, b.ordinal) })
-	return views
+	return slices.SortedFunc(maps.Values(s.views), func(a, b *view) int { return cmp.Compare(a.ordinal, b.ordinal) })
 }
 
 // nanoseconds returns a time in ns since 1970.

@@ -2,7 +2,6 @@ package stats
 
 import (
 	"bytes"
-	"encoding/hex"
 	"slices"
 	"strings"
 	"time"
@@ -48,9 +47,10 @@ func (u *Update) prepareExemplar(attachments []wire.KeyValue, sent time.Time) {
 	var hasTrace, hasSpan bool
 	for _, a := range attachments {
 		switch {
-		case !hasTrace && isName(a.Key, "trace_id", "traceid") && len(a.Value) == 32 && parseID(traceID[:], a.Value):
+		case !hasTrace && isName(a.Key, "trace_id", "traceid") && len(a.Value) == 32 &&
+			wire.ReadID(traceID[:], a.Value):
 			hasTrace = true
-		case !hasSpan && isName(a.Key, "span_id", "spanid") && parseID(spanID[:], a.Value):
+		case !hasSpan && isName(a.Key, "span_id", "spanid") && wire.ReadID(spanID[:], a.Value):
 			hasSpan = true
 		case len(a.Key) > maxName:
 			u.s.counts.Lost[TagName]++
@@ -85,12 +85,7 @@ func (u *Update) exemplarAttribute(key, value []byte) {
 }
 
 func (p *exemplarParts) has(key []byte) bool {
-	for _, k := range p.keys {
-		if bytes.Equal(k, key) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.keys, func(k []byte) bool { return bytes.Equal(k, key) })
 }
 
 // chooseTags sets which tags exemplars can have beside the attachments.
@@ -108,31 +103,9 @@ func (u *Update) chooseTags() {
 
 // isName reports whether the key of an attachment is one of these names, in any case.
 func isName(key []byte, names ...string) bool {
-	for _, name := range names {
-		if len(key) == len(name) && strings.EqualFold(string(key), name) {
-			return true
-		}
-	}
-	return false
-}
-
-// parseID reads an id from hexadecimal digits, of which the leading ones may be missing. Zero is
-// not an id.
-func parseID(id, digits []byte) bool {
-	padded := []byte("00000000000000000000000000000000")[:2*len(id)]
-	if len(digits) == 0 || len(digits) > len(padded) {
-		return false
-	}
-	copy(padded[len(padded)-len(digits):], digits)
-	if _, err := hex.Decode(id, padded); err != nil {
-		return false
-	}
-	for _, b := range id {
-		if b != 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, func(name string) bool {
+		return len(key) == len(name) && strings.EqualFold(string(key), name)
+	})
 }
 
 // keepExemplar keeps the exemplar of a measurement instead of the one before, of the same bucket if

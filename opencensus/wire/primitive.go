@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"math"
 )
@@ -122,4 +124,16 @@ func uvarint(b []byte) (uint64, int) {
 		}
 	}
 	return 0, 0
+}
+
+// ReadID reads the hexadecimal digits of an id, which clients write without leading zeros, and
+// reports whether they are one.
+func ReadID(id, digits []byte) bool {
+	if len(digits) == 0 || len(digits) > 2*len(id) {
+		return false
+	}
+	padded := []byte("00000000000000000000000000000000")[:2*len(id)]
+	copy(padded[len(padded)-len(digits):], digits)
+	_, err := hex.Decode(id, padded)
+	return err == nil && len(bytes.Trim(digits, "0")) > 0
 }
