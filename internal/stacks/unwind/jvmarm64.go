@@ -110,49 +110,38 @@ const (
 // addLinkRegister adds to the program of JVMs, on arm64, that it follows what is to come at an innermost frame, and
 // uses that when it has read what the code is of.
 func addLinkRegister(instructions asm.Instructions, types *btf.Spec) (asm.Instructions, error) {
-	offsets, err := armOffsets(types)
-	if err != nil {
-		return nil, err
-	}
-	scratch, err := movedScratch(types)
-	if err != nil {
-		return nil, err
-	}
-	stack, err := newJVMStack(stackEnd(instructions))
+	p, err := newJVMPlaces(types, stackEnd(instructions), armFields)
 	if err != nil {
 		return nil, err
 	}
 	instructions, err = replaceCall(instructions, "bpf_probe_read_user(scratch->codeblob,", armBack,
 		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
-			return armBlobCode(call, stack, offsets, scratch), nil
+			return armBlobCode(call, p), nil
 		})
 	if err != nil {
 		return nil, err
 	}
 	added := slices.Concat(asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1), // the context
-	}, lookUpRecord(stack.key, armDone), asm.Instructions{
-		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
+	}, lookUpRecord(p.stack.key, armDone), asm.Instructions{
+		asm.LoadMem(asm.R1, asm.R0, p.offsets["state.return_address"], asm.Byte),
 		asm.JNE.Imm(asm.R1, 0, armDone),
-		asm.LoadMem(asm.R8, asm.R0, offsets["state.pc"], asm.DWord),
+		asm.LoadMem(asm.R8, asm.R0, p.offsets["state.pc"], asm.DWord),
 		asm.Mov.Reg(asm.R7, asm.R0),
-		asm.Add.Imm(asm.R7, int32(scratch)),
+		asm.Add.Imm(asm.R7, int32(p.scratch)),
 	}, armFollow())
 	return addBefore(instructions, append(added, asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(armDone))), nil
 }
 
-// armOffsets returns where there is what the added instructions need.
-func armOffsets(types *btf.Spec) (map[string]int16, error) {
-	return readOffsets(types, map[string][]string{
-		"PerCPURecord": {
-			"trace.pid", "state.pc", "state.lr", "state.return_address", "state.text_section_id",
-			"hotspotUnwindScratch.codeblob",
-		},
-		"HotspotProcInfo": {
-			"codeblob_codestart", "codeblob_framecomplete", "codeblob_framesize", "codeblob_name",
-			"nmethod_uses_offsets",
-		},
-	})
+// armFields are those that the added instructions need.
+var armFields = map[string][]string{
+	"PerCPURecord": {
+		"trace.pid", "state.pc", "state.lr", "state.return_address", "state.text_section_id",
+		"hotspotUnwindScratch.codeblob",
+	},
+	"HotspotProcInfo": {
+		"codeblob_codestart", "codeblob_framecomplete", "codeblob_framesize", "codeblob_name", "nmethod_uses_offsets",
+	},
 }
 
 // armFollow returns the instructions that follow code from r8 on, with memory at r7. They leave r6 alone.
@@ -307,7 +296,8 @@ func armFollow() asm.Instructions {
 }
 
 // armBlobCode returns the instructions at the reading of what code is of.
-func armBlobCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, scratch int16) asm.Instructions {
+func armBlobCode(call asm.Instruction, p jvmPlaces) asm.Instructions {
+	stack, offsets, scratch := p.stack, p.offsets, p.scratch
 	blob := offsets["hotspotUnwindScratch.codeblob"]
 	return slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.code, asm.R3, asm.DWord).WithSymbol(armBlob),

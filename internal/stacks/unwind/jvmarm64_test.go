@@ -129,9 +129,9 @@ func followProgram(t *testing.T) func(code []byte, at int) uint64 {
 
 // blobProgram runs armBlobCode.
 type blobProgram struct {
+	jvmPlaces
 	full               *ebpf.CollectionSpec
-	offsets            map[string]int16
-	scratch, blob      int16
+	blob               int16
 	records, processes *ebpf.Map
 	program            func(...uint64) uint32
 	code               []byte // class CodeBlob, its name, and instructions
@@ -148,18 +148,14 @@ func newBlobProgram(t *testing.T) *blobProgram {
 	full, err := support.LoadCollectionSpec()
 	assert.NilError(t, err)
 	p := &blobProgram{full: full, code: make([]byte, 2*blobInstructions)}
-	p.offsets, err = armOffsets(full.Types)
+	p.jvmPlaces, err = newJVMPlaces(full.Types, 0, armFields)
 	assert.NilError(t, err)
 	p.blob = p.offsets["hotspotUnwindScratch.codeblob"]
-	p.scratch, err = movedScratch(full.Types)
-	assert.NilError(t, err)
-	stack, err := newJVMStack(0)
-	assert.NilError(t, err)
 	p.records = newTable(t, ebpf.Array, full.Maps[recordsMap].ValueSize)
 	p.processes = newTable(t, ebpf.Hash, full.Maps[hotspotMap].ValueSize)
 	p.program = newProgram(t, map[string]*ebpf.Map{recordsMap: p.records, hotspotMap: p.processes}, asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
-	}, lookUpRecord(stack.key, "end"), asm.Instructions{
+	}, lookUpRecord(p.stack.key, "end"), asm.Instructions{
 		asm.Mov.Reg(asm.R1, asm.R0),
 		asm.Add.Imm(asm.R1, int32(p.blob)),
 		asm.Mov.Imm(asm.R2, blobBytes),
@@ -167,7 +163,7 @@ func newBlobProgram(t *testing.T) *blobProgram {
 		asm.Ja.Label(armBlob),
 		asm.Return().WithSymbol(armBack),
 		asm.Return().WithSymbol("end"),
-	}, armBlobCode(readUser, stack, p.offsets, p.scratch))
+	}, armBlobCode(readUser, p.jvmPlaces))
 	return p
 }
 

@@ -28,7 +28,8 @@ const (
 const barrierCookie = -1
 
 // barrierCode returns the instructions at the reading of a frame's rbp and return address.
-func barrierCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, scratch int16) asm.Instructions {
+func barrierCode(call asm.Instruction, p jvmPlaces) asm.Instructions {
+	stack, offsets, scratch := p.stack, p.offsets, p.scratch
 	process := lookUpProcess(hotspotMap, stack.record, stack.key, offsets["trace.pid"], jvmFrameReadDone)
 	return slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.code, asm.R1, asm.DWord).WithSymbol(jvmFrameRead),

@@ -72,16 +72,13 @@ type stubFrame struct {
 func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, complete uint16) {
 	full, err := support.LoadCollectionSpec()
 	assert.NilError(t, err)
-	offsets, err := methodOffsets(full.Types)
-	assert.NilError(t, err)
-	scratch, err := movedScratch(full.Types)
-	assert.NilError(t, err)
 	read, err := readOffsets(full.Types, map[string][]string{"PerCPURecord": {"trace.value"}})
 	assert.NilError(t, err)
 	result := read["trace.value"]
 	const buffer = -16
-	stack, err := newJVMStack(buffer)
+	p, err := newJVMPlaces(full.Types, buffer, methodFields)
 	assert.NilError(t, err)
+	offsets := p.offsets
 	records := newTable(t, ebpf.Array, full.Maps[recordsMap].ValueSize)
 	processes := newTable(t, ebpf.Hash, full.Maps[hotspotMap].ValueSize)
 	const pid, codeStart, frameComplete, frameSize, codeName = 7, 8, 16, 24, 32
@@ -103,7 +100,7 @@ func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, 
 		asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord),
 		asm.Ja.Label(jvmFrameRead),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmFrameReadBack),
-	}, lookUpRecord(stack.key, "end"), asm.Instructions{
+	}, lookUpRecord(p.stack.key, "end"), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.RFP, buffer+8, asm.DWord),
 		asm.StoreMem(asm.R0, result, asm.R1, asm.DWord),
 		asm.Mov.Reg(asm.R1, asm.R0),
@@ -113,7 +110,7 @@ func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, 
 		asm.Ja.Label(jvmMethod),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmMethodBack),
 		asm.Return().WithSymbol("end"),
-	}, barrierCode(readUser, stack, offsets, scratch), methodCode(readUser, stack, offsets, scratch))
+	}, barrierCode(readUser, p), methodCode(readUser, p))
 	return func(frame readFrame) (returns uint64, size uint32, complete uint16) {
 		record := make([]byte, full.Maps[recordsMap].ValueSize)
 		assert.NilError(t, records.Lookup(uint32(0), &record))

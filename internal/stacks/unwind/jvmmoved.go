@@ -59,27 +59,17 @@ const (
 )
 
 // addMovedStack adds to the program of JVMs that it notes in its scratch space by how many words rsp was moved.
-func addMovedStack(instructions asm.Instructions, stack jvmStack, types *btf.Spec) (asm.Instructions, error) {
-	scratch, err := movedScratch(types)
-	if err != nil {
-		return nil, err
-	}
-	offsets, err := readOffsets(types, map[string][]string{
-		"PerCPURecord": {"state.pc", "state.sp", "state.return_address"},
-	})
-	if err != nil {
-		return nil, err
-	}
+func addMovedStack(instructions asm.Instructions, p jvmPlaces) asm.Instructions {
 	added := slices.Concat(asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1), // the registers that were interrupted
-	}, lookUpRecord(stack.key, jvmMovedDone), asm.Instructions{
-		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
+	}, lookUpRecord(p.stack.key, jvmMovedDone), asm.Instructions{
+		asm.LoadMem(asm.R1, asm.R0, p.offsets["state.return_address"], asm.Byte),
 		asm.JNE.Imm(asm.R1, 0, jvmMovedDone),
 		asm.Mov.Reg(asm.R7, asm.R0),
-		asm.Add.Imm(asm.R7, int32(scratch)),
+		asm.Add.Imm(asm.R7, int32(p.scratch)),
 		asm.StoreImm(asm.R7, movedWords, 0, asm.Word),
-		asm.LoadMem(asm.R8, asm.R0, offsets["state.sp"], asm.DWord),
-		asm.LoadMem(asm.R9, asm.R0, offsets["state.pc"], asm.DWord),
+		asm.LoadMem(asm.R8, asm.R0, p.offsets["state.sp"], asm.DWord),
+		asm.LoadMem(asm.R9, asm.R0, p.offsets["state.pc"], asm.DWord),
 		// r0 = how far rcx is above rsp, if these registers are those of the process
 		asm.Mov.Imm(asm.R0, movedUnknown),
 		asm.LoadMem(asm.R1, asm.R6, regsIP, asm.DWord),
@@ -89,7 +79,7 @@ func addMovedStack(instructions asm.Instructions, stack jvmStack, types *btf.Spe
 		asm.LoadMem(asm.R0, asm.R6, regsCX, asm.DWord),
 		asm.Sub.Reg(asm.R0, asm.R8),
 	}, movedCode())
-	return addBefore(instructions, append(added, asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(jvmMovedDone))), nil
+	return addBefore(instructions, append(added, asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(jvmMovedDone)))
 }
 
 // addBefore returns a program that begins with what is added, which has to leave the context in r1.

@@ -76,69 +76,67 @@ type jvmStack struct {
 // jvmWindow is how many bytes of code are read before the program counter, and from it on.
 const jvmWindow = 16
 
-func newJVMStack(end int16) (s jvmStack, err error) {
-	end &^= 7
-	s = jvmStack{end - 8, end - 16, end - 24, end - 32, end - 40, end - 40 - 2*jvmWindow}
-	if s.window < -maxStackOffset {
-		return s, errors.New("the unwinding program for JVMs has no room on its stack")
+// jvmPlaces are where the added instructions find and keep things.
+type jvmPlaces struct {
+	stack   jvmStack
+	offsets map[string]int16 // in the record, and in what is known of the process
+	scratch int16            // in the record, of movedSpace bytes
+}
+
+// newJVMPlaces returns those of a program whose own stack ends there, with the offsets of some fields.
+func newJVMPlaces(types *btf.Spec, end int16, fields map[string][]string) (p jvmPlaces, err error) {
+	if p.offsets, err = readOffsets(types, fields); err != nil {
+		return p, err
 	}
-	return s, nil
+	if p.scratch, err = movedScratch(types); err != nil {
+		return p, err
+	}
+	end &^= 7
+	p.stack = jvmStack{end - 8, end - 16, end - 24, end - 32, end - 40, end - 40 - 2*jvmWindow}
+	if p.stack.window < -maxStackOffset {
+		return p, errors.New("the unwinding program for JVMs has no room on its stack")
+	}
+	return p, nil
 }
 
 // addReturnAddresses adds the instructions to the program of JVMs.
 func addReturnAddresses(instructions asm.Instructions, types *btf.Spec) (asm.Instructions, error) {
-	offsets, err := methodOffsets(types)
-	if err != nil {
-		return nil, err
-	}
-	scratch, err := movedScratch(types)
-	if err != nil {
-		return nil, err
-	}
-	stack, err := newJVMStack(stackEnd(instructions))
+	p, err := newJVMPlaces(types, stackEnd(instructions), methodFields)
 	if err != nil {
 		return nil, err
 	}
 	for _, reading := range []struct {
 		what, back string
-		code       func(call asm.Instruction) asm.Instructions
+		code       func(call asm.Instruction, p jvmPlaces) asm.Instructions
 	}{
-		{"scratch->codeblob", jvmMethodBack, func(call asm.Instruction) asm.Instructions {
-			return methodCode(call, stack, offsets, scratch)
-		}},
-		{"frame", jvmFrameReadBack, func(call asm.Instruction) asm.Instructions {
-			return barrierCode(call, stack, offsets, scratch)
-		}},
-		{"code", jvmReadBack, func(call asm.Instruction) asm.Instructions { return returnAddressCode(call, stack) }},
-		{"stack", jvmSearchBack, func(call asm.Instruction) asm.Instructions {
-			return searchCode(call, stack, offsets)
-		}},
+		{"scratch->codeblob", jvmMethodBack, methodCode},
+		{"frame", jvmFrameReadBack, barrierCode},
+		{"code", jvmReadBack, returnAddressCode},
+		{"stack", jvmSearchBack, searchCode},
 	} {
 		instructions, err = replaceCall(instructions, "bpf_probe_read_user("+reading.what+",", reading.back,
-			func(call asm.Instruction, _ int16) (asm.Instructions, error) { return reading.code(call), nil })
+			func(call asm.Instruction, _ int16) (asm.Instructions, error) { return reading.code(call, p), nil })
 		if err != nil {
 			return nil, err
 		}
 	}
-	return addMovedStack(instructions, stack, types)
+	return addMovedStack(instructions, p), nil
 }
 
-// methodOffsets returns where there is what methodCode needs.
-func methodOffsets(types *btf.Spec) (map[string]int16, error) {
-	return readOffsets(types, map[string][]string{
-		"PerCPURecord": {
-			"trace.pid", "trace.ktime", "state.pc", "state.fp", "state.return_address",
-			"hotspotUnwindScratch.codeblob",
-		},
-		"HotspotProcInfo": {
-			"codeblob_codestart", "codeblob_framecomplete", "codeblob_framesize", "codeblob_name",
-			"nmethod_uses_offsets",
-		},
-	})
+// methodFields are those that the added instructions need.
+var methodFields = map[string][]string{
+	"PerCPURecord": {
+		"trace.pid", "trace.ktime", "state.pc", "state.sp", "state.fp", "state.return_address",
+		"hotspotUnwindScratch.codeblob",
+	},
+	"HotspotProcInfo": {
+		"codeblob_codestart", "codeblob_framecomplete", "codeblob_framesize", "codeblob_name", "nmethod_uses_offsets",
+	},
 }
 
 // methodCode returns the instructions at the reading of a method.
-func methodCode(call asm.Instruction, stack jvmStack, offsets map[string]int16, scratch int16) asm.Instructions {
+func methodCode(call asm.Instruction, p jvmPlaces) asm.Instructions {
+	stack, offsets, scratch := p.stack, p.offsets, p.scratch
 	method := offsets["hotspotUnwindScratch.codeblob"]
 	return slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.address, asm.R3, asm.DWord).WithSymbol(jvmMethod),
@@ -245,12 +243,13 @@ func readToStack(to int16, size int32) asm.Instructions {
 const jvmSearched = 6
 
 // searchCode returns the instructions at the reading of these.
-func searchCode(call asm.Instruction, stack jvmStack, offsets map[string]int16) asm.Instructions {
+func searchCode(call asm.Instruction, p jvmPlaces) asm.Instructions {
+	stack := p.stack
 	code := slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.code, asm.R1, asm.DWord).WithSymbol(jvmSearch),
 		call.WithMetadata(asm.Metadata{}),
 	}, lookUpRecord(stack.key, jvmSearchDone), asm.Instructions{
-		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
+		asm.LoadMem(asm.R1, asm.R0, p.offsets["state.return_address"], asm.Byte),
 		asm.JEq.Imm(asm.R1, 0, jvmSearchDone),
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
 		asm.Mov.Imm(asm.R2, 0),
@@ -262,7 +261,8 @@ func searchCode(call asm.Instruction, stack jvmStack, offsets map[string]int16) 
 }
 
 // returnAddressCode returns the instructions at the reading of the code.
-func returnAddressCode(call asm.Instruction, stack jvmStack) asm.Instructions {
+func returnAddressCode(call asm.Instruction, p jvmPlaces) asm.Instructions {
+	stack := p.stack
 	code := slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.code, asm.R1, asm.DWord).WithSymbol(jvmRead),
 		asm.StoreMem(asm.RFP, stack.address, asm.R3, asm.DWord),

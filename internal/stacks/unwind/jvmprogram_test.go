@@ -155,12 +155,14 @@ func addressOf[T any](what *T) uint64 { return uint64(uintptr(unsafe.Pointer(wha
 // returnAddressProgram returns what the added instructions say of a place in code: '-' for nothing.
 func returnAddressProgram(t *testing.T) func(code []byte, at int, makes bool) byte {
 	const buffer = -16
-	stack, err := newJVMStack(buffer)
+	full, err := support.LoadCollectionSpec()
+	assert.NilError(t, err)
+	p, err := newJVMPlaces(full.Types, buffer, methodFields)
 	assert.NilError(t, err)
 	instructions := asm.Instructions{
 		asm.LoadMem(asm.R3, asm.R1, 0, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R1, 8, asm.DWord),
-		asm.StoreMem(asm.RFP, stack.incomplete, asm.R2, asm.Word),
+		asm.StoreMem(asm.RFP, p.stack.incomplete, asm.R2, asm.Word),
 		asm.StoreImm(asm.RFP, buffer+12, 0, asm.Word),
 		asm.Mov.Reg(asm.R1, asm.RFP),
 		asm.Add.Imm(asm.R1, buffer),
@@ -182,7 +184,7 @@ func returnAddressProgram(t *testing.T) func(code []byte, at int, makes bool) by
 		asm.Mov.Imm(asm.R0, -1).WithSymbol("failed"),
 		asm.Return(),
 	}
-	run := newProgram(t, nil, instructions, returnAddressCode(readUser, stack))
+	run := newProgram(t, nil, instructions, returnAddressCode(readUser, p))
 	return func(code []byte, at int, makes bool) byte {
 		incomplete := uint64(0)
 		if makes {
@@ -208,10 +210,8 @@ func TestReturnAddressSearched(t *testing.T) {
 	testenv.NeedRoot(t)
 	full, err := support.LoadCollectionSpec()
 	assert.NilError(t, err)
-	offsets, err := methodOffsets(full.Types)
-	assert.NilError(t, err)
 	const buffer = -8 * jvmSearched
-	stack, err := newJVMStack(buffer)
+	p, err := newJVMPlaces(full.Types, buffer, methodFields)
 	assert.NilError(t, err)
 	records := newTable(t, ebpf.Array, full.Maps[recordsMap].ValueSize)
 	instructions := asm.Instructions{
@@ -229,11 +229,11 @@ func TestReturnAddressSearched(t *testing.T) {
 			asm.Add.Reg(asm.R0, asm.R1))
 	}
 	run := newProgram(t, map[string]*ebpf.Map{recordsMap: records}, append(instructions, asm.Return()),
-		searchCode(readUser, stack, offsets))
+		searchCode(readUser, p))
 	words := [jvmSearched]uint64{1, 2, 3, 4, 5, 6}
 	for isNext, want := range []uint32{123456, 100000} {
 		record := make([]byte, full.Maps[recordsMap].ValueSize)
-		record[offsets["state.return_address"]] = byte(isNext)
+		record[p.offsets["state.return_address"]] = byte(isNext)
 		assert.NilError(t, records.Put(uint32(0), record))
 		result := run(addressOf(&words))
 		assert.Check(t, result == want, "%d", result)
