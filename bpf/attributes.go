@@ -1,11 +1,9 @@
 package bpf
 
 import (
-	"errors"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 )
 
 // attributesBatch is how many attributes one system call returns: 33 KiB of buffers.
@@ -37,21 +35,13 @@ func (d *attributesDrain) read(table uint32, stored uint64) error {
 		d.values = new([attributesBatch]samplerCorrelatorAttributes)
 		d.found = make(map[samplerAttributesKey][]byte)
 	}
-	for first := true; ; first = false {
-		n, err := d.batch.lookupAndDelete(d.tables[table].FD(), unsafe.Pointer(d.keys), unsafe.Pointer(d.values),
-			attributesBatch, first)
-		last := errors.Is(err, unix.ENOENT)
-		if err != nil && !last {
-			return err
-		}
-		for i := range n {
-			d.add(d.keys[i], &d.values[i])
-		}
-		d.taken += uint64(n)
-		if last {
-			return nil
-		}
-	}
+	return d.batch.drain(d.tables[table].FD(), unsafe.Pointer(d.keys), unsafe.Pointer(d.values), attributesBatch,
+		func(n int) {
+			for i := range n {
+				d.add(d.keys[i], &d.values[i])
+			}
+			d.taken += uint64(n)
+		})
 }
 
 func (d *attributesDrain) add(key samplerAttributesKey, value *samplerCorrelatorAttributes) {

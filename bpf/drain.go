@@ -2,7 +2,6 @@ package bpf
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 	"unsafe"
@@ -160,24 +159,20 @@ func (d *drain) empty(attributesStored uint64, yield func(Count)) error {
 	if err := d.attributes.read(former, attributesStored); err != nil {
 		return fmt.Errorf("draining attributes: %w", err)
 	}
-	for first := true; ; first = false {
-		n, err := d.batch.lookupAndDelete(d.tables[former].FD(), unsafe.Pointer(&d.keys), unsafe.Pointer(&d.values),
-			drainBatch, first)
-		last := errors.Is(err, unix.ENOENT)
-		if err != nil && !last {
-			return fmt.Errorf("draining counts: %w", err)
-		}
-		for i := range n {
-			count := newCount(&d.keys[i], &d.values[i])
-			count.Attributes = d.attributes.lookup(&d.keys[i])
-			yield(count)
-		}
-		if last {
-			d.unfinished = false
-			d.attributes.forget()
-			return nil
-		}
+	err := d.batch.drain(d.tables[former].FD(), unsafe.Pointer(&d.keys), unsafe.Pointer(&d.values), drainBatch,
+		func(n int) {
+			for i := range n {
+				count := newCount(&d.keys[i], &d.values[i])
+				count.Attributes = d.attributes.lookup(&d.keys[i])
+				yield(count)
+			}
+		})
+	if err != nil {
+		return fmt.Errorf("draining counts: %w", err)
 	}
+	d.unfinished = false
+	d.attributes.forget()
+	return nil
 }
 
 func newCount(key *samplerCountKey, value *samplerCount) Count {

@@ -3,6 +3,7 @@ package bpf
 import (
 	"math"
 	"runtime"
+	"strings"
 
 	"github.com/cilium/ebpf/btf"
 )
@@ -31,7 +32,7 @@ func interruptsAt(kernel *btf.Spec) int32 {
 			return 0
 		}
 		var at uint32
-		if at, own = memberOffset(of.Members, "preempt_count"); own {
+		if at, own = OffsetOf(of, "preempt_count"); own {
 			count = hot + int64(at)
 		}
 	}
@@ -47,28 +48,42 @@ func hasMember(kernel *btf.Spec, name, member string) bool {
 	if kernel.TypeByName(name, &of) != nil {
 		return false
 	}
-	_, found := memberOffset(of.Members, member)
+	_, found := OffsetOf(of, member)
 	return found
 }
 
-// memberOffset looks also into members without a name.
-func memberOffset(members []btf.Member, name string) (offset uint32, found bool) {
+// OffsetOf returns the offset of a member in bytes; the parts of its path may be in anonymous members.
+func OffsetOf(t btf.Type, path string) (offset uint32, ok bool) {
+	for name := range strings.SplitSeq(path, ".") {
+		var at uint32
+		if at, t, ok = member(t, name); !ok {
+			return 0, false
+		}
+		offset += at
+	}
+	return offset, true
+}
+
+func member(t btf.Type, name string) (offset uint32, of btf.Type, ok bool) {
+	var members []btf.Member
+	switch t := btf.UnderlyingType(t).(type) {
+	case *btf.Struct:
+		members = t.Members
+	case *btf.Union:
+		members = t.Members
+	}
 	for _, m := range members {
 		if m.Name == name {
-			return m.Offset.Bytes(), true
-		}
-		var inner []btf.Member
-		if m.Name == "" {
-			switch t := btf.UnderlyingType(m.Type).(type) {
-			case *btf.Struct:
-				inner = t.Members
-			case *btf.Union:
-				inner = t.Members
-			}
-		}
-		if at, found := memberOffset(inner, name); found {
-			return m.Offset.Bytes() + at, true
+			return m.Offset.Bytes(), m.Type, true
 		}
 	}
-	return 0, false
+	for _, m := range members {
+		if m.Name != "" {
+			continue
+		}
+		if offset, of, ok := member(m.Type, name); ok {
+			return m.Offset.Bytes() + offset, of, true
+		}
+	}
+	return 0, nil, false
 }

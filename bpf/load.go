@@ -163,3 +163,17 @@ func raiseLockedMemoryLimit() {
 		_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit) // if that fails, the next load reports it
 	}
 }
+
+// SetVariables sets variables of programs.
+func SetVariables(spec *ebpf.CollectionSpec, values map[string]any) error {
+	for name, value := range values {
+		v := spec.Variables[name]
+		if v == nil {
+			return fmt.Errorf("the programs have no variable %s", name)
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -159,7 +159,7 @@ func (d *pinDir) unpinTable() error {
 	}
 	defer table.Close()
 	if table.Type() == ebpf.Hash && table.KeySize() == 4 {
-		if err := emptyTable(table); err != nil {
+		if err := EmptyTable(table); err != nil {
 			return err
 		}
 	}

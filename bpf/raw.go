@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"io"
 	"math"
 	"sync"
@@ -59,6 +60,20 @@ func (b *batch) lookupAndDelete(mapFD int, keys, values unsafe.Pointer, room int
 		err = errno
 	}
 	return int(b.attr.count), err
+}
+
+// drain moves all elements out of a table, and calls yield with how many there are in keys and values each time.
+func (b *batch) drain(mapFD int, keys, values unsafe.Pointer, room int, yield func(n int)) error {
+	for first := true; ; first = false {
+		n, err := b.lookupAndDelete(mapFD, keys, values, room, first)
+		last := errors.Is(err, unix.ENOENT)
+		if err != nil && !last {
+			return err
+		}
+		if yield(n); last {
+			return nil
+		}
+	}
 }
 
 // elemAttr is the part of union bpf_attr for operations on one element.

@@ -234,7 +234,7 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 	if err := s.setLabels(spec); err != nil {
 		return nil, err
 	}
-	for name, value := range map[string]any{
+	err = SetVariables(spec, map[string]any{
 		samplerVarHashSeed:      s.seed,
 		samplerVarReadsInKernel: ReadsInKernel() == nil && !s.options.freezes,
 		samplerVarAddressMask:   addressMask(),
@@ -244,10 +244,9 @@ func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
 		samplerVarByThread:      s.options.ByThread,
 		samplerVarBySpan:        s.options.BySpan,
 		samplerVarKernelStacks:  s.options.KernelStacks,
-	} {
-		if err := spec.Variables[name].Set(value); err != nil {
-			return nil, fmt.Errorf("setting %s: %w", name, err)
-		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	spec.Maps[samplerMapTargets].MaxEntries = uint32(s.options.MaxTargets)
 	spec.Maps[samplerMapStacks].MaxEntries = uint32(s.options.MaxStacks)

@@ -132,26 +132,28 @@ func (t *targetTable) clear() error {
 	clear(t.ownerOf)
 	t.layouts.clear()
 	t.ids, t.numbers = filterBits{}, filterBits{}
-	if err := emptyTable(t.table); err != nil {
+	if err := EmptyTable(t.table); err != nil {
 		return err
 	}
 	return t.setFilter()
 }
 
-func emptyTable(table *ebpf.Map) error {
-	var tgid uint32
-	for {
-		err := table.NextKey(nil, &tgid)
+// EmptyTable deletes all entries of a table, into which nobody puts others meanwhile.
+func EmptyTable(table *ebpf.Map) error {
+	key := make([]byte, table.KeySize())
+	for range 2 * uint64(table.MaxEntries()) {
+		err := table.NextKey(nil, &key)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil
 		}
 		if err == nil {
-			err = ignoreMissing(table.Delete(&tgid))
+			err = ignoreMissing(table.Delete(key))
 		}
 		if err != nil {
-			return fmt.Errorf("emptying target table: %w", err)
+			return fmt.Errorf("emptying %s: %w", table, err)
 		}
 	}
+	return fmt.Errorf("%s is filled while it is emptied", table)
 }
 
 func ignoreMissing(err error) error {

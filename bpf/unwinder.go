@@ -125,8 +125,8 @@ func (s *Sampler) loadLast(u *Unwinder) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.Variables[samplerVarLayout].Set(u.Layout); err != nil {
-		return nil, fmt.Errorf("setting %s: %w", samplerVarLayout, err)
+	if err := SetVariables(spec, map[string]any{samplerVarLayout: u.Layout}); err != nil {
+		return nil, err
 	}
 	records := spec.Maps[samplerMapRecords]
 	records.ValueSize, records.Value = u.Records.ValueSize(), nil

@@ -177,7 +177,7 @@ func (w *Waits) open() (err error) {
 	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {
 		return fmt.Errorf("asking for the length of a tick: %w", err)
 	}
-	for name, value := range map[string]any{
+	err = SetVariables(spec, map[string]any{
 		waitsVarMaxUsed:         uint16(min(max(maxAccounts/ofTarget, 1), math.MaxUint16)),
 		waitsVarMaxAccounts:     uint32(maxAccounts),
 		waitsVarMaxThreads:      uint32(w.options.MaxThreads),
@@ -190,12 +190,8 @@ func (w *Waits) open() (err error) {
 		waitsVarInterruptsAt:    uint32(interruptsAt(kernel)),
 		waitsVarPidNamespace:    ownPIDNamespace(),
 		waitsVarTick:            uint64(tick.Nano()),
-	} {
-		if err := spec.Variables[name].Set(value); err != nil {
-			return fmt.Errorf("setting %s: %w", name, err)
-		}
-	}
-	if err := w.sampler.setLabels(spec); err != nil {
+	})
+	if err := errors.Join(err, w.sampler.setLabels(spec)); err != nil {
 		return err
 	}
 	spec.Maps[waitsMapAccountsA].MaxEntries = uint32(maxAccounts)
@@ -534,20 +530,15 @@ func (w *Waits) empty(yield func(*Account)) error {
 	if w.epoch%2 == 0 {
 		former = w.objects.B
 	}
-	for first := true; ; first = false {
-		n, err := w.batch.lookupAndDelete(former.FD(), unsafe.Pointer(&w.keys), unsafe.Pointer(&w.values),
-			len(w.keys), first)
-		last := errors.Is(err, unix.ENOENT)
-		if err != nil && !last {
-			return fmt.Errorf("draining accounts: %w", err)
-		}
+	err := w.batch.drain(former.FD(), unsafe.Pointer(&w.keys), unsafe.Pointer(&w.values), len(w.keys), func(n int) {
 		for i := range n {
 			account := newAccount(&w.keys[i], &w.values[i])
 			yield(&account)
 		}
-		if last {
-			w.unfinished = false
-			return nil
-		}
+	})
+	if err != nil {
+		return fmt.Errorf("draining accounts: %w", err)
 	}
+	w.unfinished = false
+	return nil
 }

@@ -166,7 +166,7 @@ func (w *Waits) newWalksSpec(level uint32) (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, value := range map[string]any{
+	err = SetVariables(spec, map[string]any{
 		walksVarHashSeed:      w.sampler.seed,
 		walksVarAddressMask:   addressMask(),
 		walksVarFindsCallers:  !w.sampler.options.ChainOnly,
@@ -176,12 +176,8 @@ func (w *Waits) newWalksSpec(level uint32) (*ebpf.CollectionSpec, error) {
 		walksVarLevel:         level,
 		walksVarPidNamespace:  ownPIDNamespace(),
 		walksVarTested:        uint32(unix.Gettid()),
-	} {
-		if err := spec.Variables[name].Set(value); err != nil {
-			return nil, fmt.Errorf("setting %s: %w", name, err)
-		}
-	}
-	if err := w.sampler.setLabels(spec); err != nil {
+	})
+	if err := errors.Join(err, w.sampler.setLabels(spec)); err != nil {
 		return nil, err
 	}
 	spec.Maps[walksMapTargets].MaxEntries = uint32(w.sampler.options.MaxTargets)
@@ -240,8 +236,8 @@ func (w *Waits) loadLast(u *Unwinder) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.Variables[walksVarLayout].Set(u.Layout); err != nil {
-		return nil, fmt.Errorf("setting %s: %w", walksVarLayout, err)
+	if err := SetVariables(spec, map[string]any{walksVarLayout: u.Layout}); err != nil {
+		return nil, err
 	}
 	spec.Maps[walksMapRecords].ValueSize, spec.Maps[walksMapRecords].Value = u.Records.ValueSize(), nil
 	shared := w.sharedWithWalks()

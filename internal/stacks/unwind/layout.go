@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -70,7 +69,7 @@ func ReadKernelTypes() (*KernelTypes, error) {
 	} {
 		found := false
 		for _, path := range want.paths {
-			if offset, ok := offsetOf(want.of, path); ok {
+			if offset, ok := bpf.OffsetOf(want.of, path); ok {
 				*want.offset, found = offset, true
 				break
 			}
@@ -81,42 +80,6 @@ func ReadKernelTypes() (*KernelTypes, error) {
 	}
 	l.threadBase = uint64(base)
 	return l, nil
-}
-
-// offsetOf returns the offset of a member in bytes; the parts of its path may be in anonymous members.
-func offsetOf(t btf.Type, path string) (offset uint32, ok bool) {
-	for name := range strings.SplitSeq(path, ".") {
-		var at uint32
-		if at, t, ok = member(t, name); !ok {
-			return 0, false
-		}
-		offset += at
-	}
-	return offset, true
-}
-
-func member(t btf.Type, name string) (offset uint32, of btf.Type, ok bool) {
-	var members []btf.Member
-	switch t := btf.UnderlyingType(t).(type) {
-	case *btf.Struct:
-		members = t.Members
-	case *btf.Union:
-		members = t.Members
-	}
-	for _, m := range members {
-		if m.Name == name {
-			return m.Offset.Bytes(), m.Type, true
-		}
-	}
-	for _, m := range members {
-		if m.Name != "" {
-			continue
-		}
-		if offset, of, ok := member(m.Type, name); ok {
-			return m.Offset.Bytes() + offset, of, true
-		}
-	}
-	return 0, nil, false
 }
 
 // facts is what the program finds, of the thread that runs it.

@@ -384,7 +384,7 @@ func withoutAreas(instructions asm.Instructions) asm.Instructions {
 
 // setVariables sets what the programs have to know of this machine.
 func setVariables(spec *ebpf.CollectionSpec, kernel kernelLayout, findsAreas bool) error {
-	for name, value := range map[string]any{
+	return bpf.SetVariables(spec, map[string]any{
 		"origin_id_sampling":  uint16(1), // 0 is none: the programs do nothing
 		"filter_idle_frames":  true,
 		"inverse_pac_mask":    ^pacmask.GetPACMask(),
@@ -394,16 +394,7 @@ func setVariables(spec *ebpf.CollectionSpec, kernel kernelLayout, findsAreas boo
 		"vma_lookup_enabled":  findsAreas,
 		"vma_vm_file_offset":  kernel.vmFile,
 		"vma_vm_flags_offset": kernel.vmFlags,
-	} {
-		v := spec.Variables[name]
-		if v == nil {
-			return fmt.Errorf("the unwinding programs have no variable %s", name)
-		}
-		if err := v.Set(value); err != nil {
-			return fmt.Errorf("setting %s: %w", name, err)
-		}
-	}
-	return nil
+	})
 }
 
 // readRecordLayout reads the layout of the chain's record from the programs' own BTF.
@@ -419,7 +410,7 @@ func readRecordLayout(spec *ebpf.CollectionSpec) (l recordLayout, err error) {
 		"state.unwind_error":      &l.failure,
 	} {
 		var ok bool
-		if *offset, ok = offsetOf(record, path); !ok {
+		if *offset, ok = bpf.OffsetOf(record, path); !ok {
 			return l, fmt.Errorf("the unwinding programs' record has no %s", path)
 		}
 	}

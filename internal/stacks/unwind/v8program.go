@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"go.opentelemetry.io/ebpf-profiler/support"
+
+	"correlator/bpf"
 )
 
 // From V8 13 on (Node.js 24), functions have no pointer to their code any more, but a number in a table, which the
@@ -154,7 +156,7 @@ func readOffsets(types *btf.Spec, of map[string][]string) (map[string]int16, err
 			return nil, fmt.Errorf("reading the unwinding programs' BTF: %w", err)
 		}
 		for _, path := range paths {
-			offset, ok := offsetOf(of, path)
+			offset, ok := bpf.OffsetOf(of, path)
 			if !ok || offset > math.MaxInt16 {
 				return nil, fmt.Errorf("the unwinding programs' %s has no %s", typeName, path)
 			}

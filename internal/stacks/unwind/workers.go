@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"correlator/bpf"
 	"correlator/internal/host/share"
 	"correlator/internal/worker"
 )
@@ -200,26 +201,10 @@ func (e *Engine) wipe() error {
 		if table.Type() == ebpf.Array {
 			continue
 		}
-		all = errors.Join(all, wipeTable(table))
+		all = errors.Join(all, bpf.EmptyTable(table))
 	}
 	for _, runtime := range e.chain.runtimes {
-		all = errors.Join(all, wipeTable(runtime.table))
+		all = errors.Join(all, bpf.EmptyTable(runtime.table))
 	}
 	return all
-}
-
-// wipeTable deletes all entries of a table.
-func wipeTable(table *ebpf.Map) error {
-	key := make([]byte, table.KeySize())
-	for range 2 * uint64(table.MaxEntries()) {
-		if err := table.NextKey(nil, &key); errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("walking %s: %w", table, err)
-		}
-		if err := table.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("deleting from %s: %w", table, err)
-		}
-	}
-	return fmt.Errorf("%s is filled while it is cleared", table)
 }
