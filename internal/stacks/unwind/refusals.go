@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 )
 
@@ -19,12 +20,9 @@ var tried = map[string][]string{
 // wasTried reports whether programs of a version were run ("V8 13.6.233").
 func wasTried(version string) bool {
 	name, number, _ := strings.Cut(version, " ")
-	for _, known := range tried[name] {
-		if number == known || strings.HasPrefix(number, known+".") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(tried[name], func(known string) bool {
+		return number == known || strings.HasPrefix(number, known+".")
+	})
 }
 
 // refusal is why the functions of a runtime have no names, "" if it was not refused, when some files were mapped.

@@ -156,32 +156,20 @@ func serve(procRoot string, conn *worker.Conn) {
 // answer serves a request. An error ends the worker.
 func (s *server) answer(message []byte, fds []int) ([]byte, error) {
 	s.budget.reset()
-	op, body := message[0], message[1:]
+	op := message[0]
 	if op != opStart && op != opProbe && s.manager == nil {
 		return nil, errAnswer
 	}
 	switch op {
 	case opStart:
-		var r start
-		if err := json.Unmarshal(body, &r); err != nil {
-			return nil, err
-		}
-		return jsonMessage(op, started{Failure: failureText(s.start(r, fds))})
+		return answerJSON(message, func(r *start) any { return started{Failure: failureText(s.start(*r, fds))} })
 	case opSynchronize:
-		var r synchronize
-		if err := json.Unmarshal(body, &r); err != nil {
-			return nil, err
-		}
-		return jsonMessage(op, s.synchronize(&r))
+		return answerJSON(message, func(r *synchronize) any { return s.synchronize(r) })
 	case opProbe:
-		var r synchronize
-		if err := json.Unmarshal(body, &r); err != nil {
-			return nil, err
-		}
-		return jsonMessage(op, s.probe(&r))
+		return answerJSON(message, func(r *synchronize) any { return s.probe(r) })
 	case opRemove:
 		var r remove
-		if err := json.Unmarshal(body, &r); err != nil {
+		if err := json.Unmarshal(message[1:], &r); err != nil {
 			return nil, err
 		}
 		s.remove(libpf.PID(r.KernelPID))
@@ -194,6 +182,15 @@ func (s *server) answer(message []byte, fds []int) ([]byte, error) {
 		return s.nameStacks(libpf.PID(pid), stacks), nil
 	}
 	return nil, fmt.Errorf("request %q: %w", op, errAnswer)
+}
+
+// answerJSON answers a request by what serves it.
+func answerJSON[R any](message []byte, serve func(*R) any) ([]byte, error) {
+	r, op := new(R), message[0] // which is overwritten by what is received while it is served
+	if err := json.Unmarshal(message[1:], r); err != nil {
+		return nil, err
+	}
+	return jsonMessage(op, serve(r))
 }
 
 func jsonMessage(op byte, v any) ([]byte, error) {

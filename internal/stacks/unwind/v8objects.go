@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 	"unicode/utf16"
 )
 
@@ -137,22 +138,22 @@ func (r *v8Reader) typeOf(class uint64) (uint32, error) {
 	return uint32(binary.LittleEndian.Uint16(b[:])), err
 }
 
-// field returns the object, of one of some types, that a word at an address refers to.
-func (r *v8Reader) field(at uint64, kinds ...uint32) (uint64, uint32, error) {
+// objectAt returns the address and the type of the object that a word at an address refers to.
+func (r *v8Reader) objectAt(at uint64) (object uint64, kind uint32, err error) {
 	tagged, err := r.uint64(at)
 	if err != nil {
 		return 0, 0, err
 	}
-	object, kind, err := r.object(tagged)
-	if err != nil {
-		return 0, 0, err
+	return r.object(tagged)
+}
+
+// field is objectAt for an object of one of some types.
+func (r *v8Reader) field(at uint64, kinds ...uint32) (object uint64, kind uint32, err error) {
+	object, kind, err = r.objectAt(at)
+	if err == nil && !slices.Contains(kinds, kind) {
+		err = errV8Object
 	}
-	for _, wanted := range kinds {
-		if kind == wanted {
-			return object, kind, nil
-		}
-	}
-	return 0, 0, errV8Object
+	return object, kind, err
 }
 
 // smi returns a small integer, which is in the upper half of a word.
@@ -332,13 +333,9 @@ func (r *v8Reader) characters(at uint64, kind, from uint32, left *uint32, depth 
 	return errors.ErrUnsupported
 }
 
-// stringField returns the string that a word at an address refers to.
+// stringField is objectAt for a string.
 func (r *v8Reader) stringField(at uint64) (object uint64, kind uint32, err error) {
-	tagged, err := r.uint64(at)
-	if err != nil {
-		return 0, 0, err
-	}
-	object, kind, err = r.object(tagged)
+	object, kind, err = r.objectAt(at)
 	if err == nil && kind >= r.notString {
 		err = errV8Object
 	}
