@@ -45,13 +45,18 @@ type Blame struct {
 func (b *Blame) Late(user User) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, known := b.late[user]; !known && len(b.late) >= maxServed {
-		clear(b.late)
+	noteUser(&b.late, user, time.Now())
+}
+
+// noteUser notes something of a user. Where there is no room for it, the others are forgotten.
+func noteUser[T any](users *map[User]T, user User, what T) {
+	if _, known := (*users)[user]; !known && len(*users) >= maxServed {
+		clear(*users)
 	}
-	if b.late == nil {
-		b.late = make(map[User]time.Time)
+	if *users == nil {
+		*users = make(map[User]T)
 	}
-	b.late[user] = time.Now()
+	(*users)[user] = what
 }
 
 // IsSuspect reports whether a request of a user has timed out lately.
@@ -115,13 +120,7 @@ func (b *Blame) HungOf(user User) int {
 func (b *Blame) Served(user User) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, known := b.served[user]; !known && len(b.served) >= maxServed {
-		clear(b.served)
-	}
-	if b.served == nil {
-		b.served = make(map[User]struct{})
-	}
-	b.served[user] = struct{}{}
+	noteUser(&b.served, user, struct{}{})
 }
 
 // Refusal returns why a request is not to be served while workers hang, ErrHung or ErrBusy, or nil.
