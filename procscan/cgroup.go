@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -43,17 +42,12 @@ func (c Cgroup) Parent() (Cgroup, bool) {
 // Cgroup reads the process's cgroup. It is the zero value where there are no hierarchies, or the
 // kernel has no cgroups. others are those in hierarchies that it is in elsewhere. roots may be nil.
 func (h *Handle) Cgroup(roots CgroupRoots) (cgroup Cgroup, others []Cgroup, err error) {
-	fd, err := h.open("cgroup", unix.O_RDONLY)
+	text, err := h.read("cgroup", maxCgroupBytes+1)
 	if errors.Is(err, unix.ENOENT) && h.Alive() {
 		return Cgroup{}, nil, nil
 	}
 	if err != nil {
-		return Cgroup{}, nil, fmt.Errorf("opening cgroup: %w", err)
-	}
-	defer unix.Close(fd)
-	text, err := io.ReadAll(io.LimitReader(fdReader(fd), maxCgroupBytes+1))
-	if err != nil {
-		return Cgroup{}, nil, fmt.Errorf("reading cgroup: %w", classify(err))
+		return Cgroup{}, nil, err
 	}
 	if cgroup, others, err = parseCgroup(text, roots); err != nil {
 		return Cgroup{}, nil, fmt.Errorf("reading cgroup: %w", err)

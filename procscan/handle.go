@@ -3,6 +3,7 @@ package procscan
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"strconv"
@@ -103,6 +104,20 @@ func (h *Handle) open(name string, flags int) (int, error) {
 		return -1, ErrGone
 	}
 	return fd, classify(err)
+}
+
+// read returns what a file of the process's directory in procfs has, of so many bytes at most.
+func (h *Handle) read(name string, most int64) ([]byte, error) {
+	fd, err := h.open(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, fmt.Errorf("opening %s: %w", name, err)
+	}
+	defer unix.Close(fd)
+	text, err := io.ReadAll(io.LimitReader(fdReader(fd), most))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", name, classify(err))
+	}
+	return text, nil
 }
 
 // path returns the path of a file of the process's directory in procfs. What threads share is found

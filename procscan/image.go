@@ -1,12 +1,10 @@
 package procscan
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -78,29 +76,19 @@ func parseRandomAddr(vector []byte) (uint64, bool) {
 	return 0, false
 }
 
-// parseImage parses /proc/PID/stat (do_task_stat in fs/proc/array.c), whose fields are counted as
-// parseStat does:
+// parseImage parses /proc/PID/stat (do_task_stat in fs/proc/array.c):
 //
 //	field  text        without permission
 //	   26  startcode   1
 //	   28  startstack  0
-func parseImage(stat []byte) (image Image, err error) {
-	field := 3
-	for value := range bytes.FieldsSeq(stat[bytes.LastIndexByte(stat, ')')+1:]) {
-		switch field {
-		case 26:
-			image.StartCode, err = strconv.ParseUint(string(value), 10, 64)
-		case 28:
-			image.StartStack, err = strconv.ParseUint(string(value), 10, 64)
-			if image.StartStack == 0 {
-				return Image{}, err
-			}
-			return image, err
-		}
-		if err != nil {
-			return Image{}, err
-		}
-		field++
+func parseImage(stat []byte) (Image, error) {
+	code, err := statField(stat, 26)
+	if err != nil {
+		return Image{}, err
 	}
-	return Image{}, errStat
+	stack, err := statField(stat, 28)
+	if err != nil || stack == 0 {
+		return Image{}, err
+	}
+	return Image{code, stack}, nil
 }

@@ -133,14 +133,9 @@ func (s *Scanner) silentJVM(pid int) (ProcessID, error) {
 // CommandLine returns the arguments of the process, those in the first 256 KiB; with ErrLong if there are more. The
 // process can write there: they may be any bytes but zeros.
 func (h *Handle) CommandLine() ([]string, error) {
-	fd, err := h.open("cmdline", unix.O_RDONLY)
+	text, err := h.read("cmdline", maxArgumentBytes+1)
 	if err != nil {
-		return nil, fmt.Errorf("opening cmdline: %w", err)
-	}
-	defer unix.Close(fd)
-	text, err := io.ReadAll(io.LimitReader(fdReader(fd), maxArgumentBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading cmdline: %w", classify(err))
+		return nil, err
 	}
 	if len(text) > maxArgumentBytes {
 		text, err = text[:bytes.LastIndexByte(text[:maxArgumentBytes], 0)+1], ErrLong

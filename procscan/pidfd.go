@@ -70,19 +70,19 @@ func startTime(procRoot string, pid int) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading start time: %w", classify(err))
 	}
-	started, err := parseStartTime(text[:n])
+	started, err := statField(text[:n], 22)
 	if err != nil {
 		return 0, fmt.Errorf("reading start time: %w", err)
 	}
 	return started, nil
 }
 
-// parseStartTime counts from field 3, after the last parenthesis: field 2 is the command's name,
-// which a process chooses and which may hold ") ".
-func parseStartTime(stat []byte) (uint64, error) {
+// statField counts from field 3, after the last parenthesis: field 2 is the command's name, which a
+// process chooses and which may hold ") ".
+func statField(stat []byte, number int) (uint64, error) {
 	field := 3
 	for value := range bytes.FieldsSeq(stat[bytes.LastIndexByte(stat, ')')+1:]) {
-		if field == 22 {
+		if field == number {
 			return strconv.ParseUint(string(value), 10, 64)
 		}
 		field++

@@ -54,7 +54,7 @@ func TestParseStartTime(t *testing.T) {
 		{"", 0, false},
 		{")", 0, false},
 	} {
-		got, err := parseStartTime([]byte(c.stat))
+		got, err := statField([]byte(c.stat), 22)
 		assert.Check(t, (got == c.want || !c.ok) && (err == nil) == c.ok, "%q: %d, %v", c.stat, got, err)
 	}
 }
