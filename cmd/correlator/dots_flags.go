@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -102,7 +103,7 @@ type watchOptions struct {
 }
 
 func (o *watchOptions) validate(s *config.Settings) error {
-	return firstError(o.endOptions.validate(s), o.output.validate(s), o.guestOptions.validate(s))
+	return cmp.Or(o.endOptions.validate(s), o.output.validate(s), o.guestOptions.validate(s))
 }
 
 type publishOptions struct {
@@ -117,7 +118,7 @@ type describeOptions struct {
 }
 
 func (o *describeOptions) validate(s *config.Settings) error {
-	return firstError(o.output.validate(s), o.guestOptions.validate(s))
+	return cmp.Or(o.output.validate(s), o.guestOptions.validate(s))
 }
 
 type generateOptions struct {
@@ -140,7 +141,7 @@ type dotsRecordOptions struct {
 }
 
 func (o *dotsRecordOptions) validate(s *config.Settings) error {
-	return firstError(o.endOptions.validate(s), o.guestOptions.validate(s))
+	return cmp.Or(o.endOptions.validate(s), o.guestOptions.validate(s))
 }
 
 type replayOptions struct {
@@ -173,15 +174,6 @@ func (s speed) MarshalText() ([]byte, error) {
 }
 
 func (*speed) Type() string { return "factor" }
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // objects are the argument, or, if that is "-", the lines of standard input.
 func objects(argument string, stdin io.Reader) dotstool.Objects {

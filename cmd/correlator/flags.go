@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -159,7 +160,7 @@ func (o *recordOptions) validate(s *config.Settings) error {
 	case o.Output == "-" && o.format() == report.PProf && terminal.Is(os.Stdout):
 		return errors.New("--output -: a profile is not for a terminal")
 	}
-	return firstError(checkID(s, "trace", &o.Trace, ids.TraceDigits),
+	return cmp.Or(checkID(s, "trace", &o.Trace, ids.TraceDigits),
 		checkID(s, "transaction", &o.Transaction, ids.SpanDigits))
 }
 

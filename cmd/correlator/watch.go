@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ type liveWatchOptions struct {
 }
 
 func (o *liveWatchOptions) validate(s *config.Settings) error {
-	return firstError(o.output.validate(s), o.guestOptions.validate(s))
+	return cmp.Or(o.output.validate(s), o.guestOptions.validate(s))
 }
 
 func adaptLiveWatchFlags(flags *pflag.FlagSet) {

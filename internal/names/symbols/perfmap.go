@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 
 	"correlator/elfsym"
 )
@@ -137,21 +138,6 @@ func cutField(line []byte) (field, rest []byte) {
 // parseHex parses up to 16 hexadecimal digits, which some compilers prefix with 0x.
 func parseHex(text []byte) (value uint64, ok bool) {
 	text = bytes.TrimPrefix(text, []byte("0x"))
-	if len(text) == 0 || len(text) > 16 {
-		return 0, false
-	}
-	for _, c := range text {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c && c <= 'f':
-			c -= 'a' - 10
-		case 'A' <= c && c <= 'F':
-			c -= 'A' - 10
-		default:
-			return 0, false
-		}
-		value = value<<4 | uint64(c)
-	}
-	return value, true
+	value, err := strconv.ParseUint(string(text), 16, 64)
+	return value, err == nil && len(text) <= 16
 }

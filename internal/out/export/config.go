@@ -1,6 +1,7 @@
 package export
 
 import (
+	"slices"
 	"time"
 
 	"correlator/otlp"
@@ -65,10 +66,5 @@ func (c *Config) Enabled() bool {
 
 // takes reports whether a destination takes a signal.
 func (c *Config) takes(signal otlp.Signal) bool {
-	for i := range c.Destinations {
-		if c.Destinations[i].Takes(signal) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Destinations, func(d otlp.Destination) bool { return d.Takes(signal) })
 }
