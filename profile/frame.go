@@ -42,13 +42,14 @@ const (
 	PythonFrame                // likewise a function that CPython runs
 	V8Frame                    // of JavaScript, in Node.js for example
 	CutFrame                   // no code: callers are missing from here on
+	PHPFrame                   // a function that PHP runs, also one that is written in C
 )
 
 // OfRuntime reports whether frames are of functions that a language runtime compiles or interprets. They have a
 // function and no file, and String returns what OpenTelemetry calls their type (profile.frame.type).
 func (k Kind) OfRuntime() bool {
 	switch k {
-	case JVMFrame, PythonFrame, V8Frame:
+	case JVMFrame, PythonFrame, V8Frame, PHPFrame:
 		return true
 	}
 	return false
@@ -56,7 +57,7 @@ func (k Kind) OfRuntime() bool {
 
 var kinds = []string{
 	AnonymousFrame: "anonymous", NativeFrame: "native", KernelFrame: "kernel", JVMFrame: "jvm", PythonFrame: "cpython",
-	V8Frame: "v8js", CutFrame: "cut",
+	V8Frame: "v8js", CutFrame: "cut", PHPFrame: "php",
 }
 
 // String returns the name.

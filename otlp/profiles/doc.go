@@ -33,7 +33,7 @@
 //	               the executable segment if known
 //	of the kernel  "vmlinux" or the module, htlhash: its file    offset from the text, "kernel"
 //	               id, which is made from the build id
-//	of a runtime   0: none                                       line; "jvm", "cpython" or "v8js"
+//	of a runtime   0: none                                       line; "jvm", "cpython", "v8js" or "php"
 //	anonymous      0: none                                       address in memory; "native", or "kernel"
 //	                                                             in the upper half
 //	  with a name  "[jit]", htlhash: that of no bytes            the same

@@ -119,7 +119,7 @@ func compare(agent string, s *subject, unwinder string, duration time.Duration) 
 }
 
 // runtimeMappings are those of frames that are not native.
-var runtimeMappings = []string{"[jvm]", "[cpython]", "[v8js]"}
+var runtimeMappings = []string{"[jvm]", "[cpython]", "[v8js]", "[php]"}
 
 func readStacks(path string) (stacks []stack, err error) {
 	file, err := os.Open(path)

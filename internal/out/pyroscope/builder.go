@@ -176,7 +176,7 @@ func linesOf(l *pprof.Location) []pprof.Line {
 var kinds = map[string]profile.Kind{
 	".java": profile.JVMFrame, ".kt": profile.JVMFrame, ".scala": profile.JVMFrame, ".groovy": profile.JVMFrame,
 	".py": profile.PythonFrame, ".js": profile.V8Frame, ".mjs": profile.V8Frame, ".cjs": profile.V8Frame,
-	".ts": profile.V8Frame,
+	".ts": profile.V8Frame, ".php": profile.PHPFrame,
 }
 
 func (b *builder) frame(l *pprof.Location, line pprof.Line, kind string) uint32 {

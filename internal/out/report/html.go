@@ -156,11 +156,14 @@ func (s *symbolNames) frameTexts(p *record.Process, frames []profile.Frame) []st
 	return texts
 }
 
+// scriptFrames are the kinds of frames of functions of scripts.
+var scriptFrames = []profile.Kind{profile.PythonFrame, profile.V8Frame, profile.PHPFrame}
+
 // frameText returns what a frame is shown as. Names of functions of scripts say little without the file.
 func (s *symbolNames) frameText(p *record.Process, f profile.Frame) string {
 	name, file := s.display(p, f), path.Base(f.SourceFile())
 	switch {
-	case name != "" && f.SourceFile() != "" && (f.Kind() == profile.PythonFrame || f.Kind() == profile.V8Frame):
+	case name != "" && f.SourceFile() != "" && slices.Contains(scriptFrames, f.Kind()):
 		return name + " (" + file + ")"
 	case name != "":
 		return name

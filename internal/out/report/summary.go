@@ -319,7 +319,7 @@ func (s *summary) namedFrames() string {
 		text string
 	}{
 		{profile.NativeFrame, "native"}, {profile.JVMFrame, "JVM"}, {profile.PythonFrame, "Python"},
-		{profile.V8Frame, "V8"}, {profile.AnonymousFrame, "JIT"},
+		{profile.V8Frame, "V8"}, {profile.PHPFrame, "PHP"}, {profile.AnonymousFrame, "JIT"},
 		{profile.KernelFrame, "kernel"},
 	} {
 		if frames := s.frames[kind.kind]; frames != nil {

@@ -37,18 +37,18 @@ var threadStarts = []string{
 }
 
 // Runtimes whose functions are not found by frame pointers, and have no names in a perf map that jcmd writes.
-const nodeName, pythonName = "Node.js", "Python"
+const nodeName, pythonName, phpName = "Node.js", "Python", "PHP"
 
 // interpreterFiles are the files of such runtimes.
 var interpreterFiles = map[string]*regexp.Regexp{
 	nodeName:   regexp.MustCompile(`^(node|nsolid)[0-9]*$|^libnode\.so`),
 	pythonName: regexp.MustCompile(`^python[0-9.]*$|^libpython[0-9.]+\.so`),
+	phpName:    regexp.MustCompile(`^php(-fpm|-cgi)?[0-9.]*$|^libphp[0-9.]*\.so`),
 }
 
 // unreadFiles are the files of runtimes whose functions are not read: frames are of the runtime itself.
 var unreadFiles = map[string]*regexp.Regexp{
 	"Perl":   regexp.MustCompile(`^perl[0-9.]*$|^libperl\.so`),
-	"PHP":    regexp.MustCompile(`^php(-fpm|-cgi)?[0-9.]*$|^libphp[0-9.]*\.so`),
 	"Ruby":   regexp.MustCompile(`^ruby[0-9.]*$|^libruby[0-9.-]*\.so`),
 	".NET":   regexp.MustCompile(`^libcoreclr\.so`),
 	"Erlang": regexp.MustCompile(`^beam(\.smp)?$`),
@@ -73,6 +73,8 @@ func (s *summary) runtimeOf(p *record.Process, f profile.Frame) (interpreter, un
 		return nodeName, ""
 	case profile.PythonFrame:
 		return pythonName, ""
+	case profile.PHPFrame:
+		return phpName, ""
 	case profile.NativeFrame:
 		file := path.Base(s.names.path(p, f))
 		known, ok := s.runtimes[file]

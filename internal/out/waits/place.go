@@ -116,6 +116,8 @@ func ofLibrary(f profile.Frame) bool {
 		return strings.Contains(f.SourceFile(), "/lib/python") || begins(f.SourceFile(), "<frozen ")
 	case f.Kind() == profile.V8Frame:
 		return begins(f.SourceFile(), "node:")
+	case f.Kind() == profile.PHPFrame:
+		return f.SourceFile() == ""
 	case f.File != nil:
 		return begins(path.Base(f.File.Path), "libc.", "libc-", "libpthread", "ld-", "libjvm.", "linux-vdso",
 			"[vdso]") ||

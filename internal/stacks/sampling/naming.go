@@ -236,6 +236,7 @@ func (u *unwinding) appendFrames(dst []profile.Frame, p *program, named []namedF
 // runtimeFrames are the kinds of our frames by those of the engine.
 var runtimeFrames = map[unwind.FrameKind]profile.Kind{
 	unwind.JVMFrame: profile.JVMFrame, unwind.PythonFrame: profile.PythonFrame, unwind.V8Frame: profile.V8Frame,
+	unwind.PHPFrame: profile.PHPFrame,
 }
 
 // appendNamed turns frames of the engine into ours. It reports whether there was no cut, at which it

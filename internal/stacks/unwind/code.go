@@ -38,6 +38,7 @@ type runtimeCode struct {
 	wasTried bool // the version was, see tried
 	trusted  bool // see isTrusted
 
+	phpFile uint8     // where functions of PHP have their file, 0: it is no PHP
 	v8      *v8Layout // nil: the engine reads the code
 	v8Text  *v8Text   // with this then, if not nil
 	v8Last  uint16    // the last type of functions, 0: the engine knows it
@@ -92,6 +93,11 @@ func openCode(t *target, m *process.RawMapping, file *pfelf.Reference, loader in
 		scripts: newV8Scripts(),
 	}
 	c.trusted = c.wasTried
+	if version := fmt.Sprint(data); strings.HasPrefix(version, phpName) {
+		if c.phpFile, err = phpFileOf(version); err != nil {
+			return nil, err
+		}
+	}
 	if strings.HasPrefix(fmt.Sprint(data), v8Name) {
 		layout, err := readV8Layout(elf)
 		switch {
@@ -170,6 +176,12 @@ func (c *runtimeCode) v8Frames(word libpf.EbpfFrame) ([]Frame, []reading, error)
 		return frames, nil, err
 	}
 	return frames, words.read, err
+}
+
+// phpFrames returns the frames of a word of PHP, which are always the same.
+func (c *runtimeCode) phpFrames(word libpf.EbpfFrame) ([]Frame, error) {
+	r := phpReader{memory: c.pages, file: c.phpFile}
+	return r.frames(word)
 }
 
 // areUnchanged reports whether readings would be the same now.

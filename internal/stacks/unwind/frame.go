@@ -9,6 +9,7 @@ const (
 	JVMFrame                      // a Java method, or code that the JVM has generated for itself
 	PythonFrame                   // a function of CPython
 	V8Frame                       // a function of JavaScript, or code that V8 has generated for itself
+	PHPFrame                      // a function of PHP
 	InlinedFrame                  // code that a JVM has inlined in the next frame's method: it is not known of which
 	CutFrame                      // no frame: the stack could not be walked, or named, further
 	frameKinds

@@ -280,6 +280,13 @@ func selectFrom(full *ebpf.CollectionSpec, programs, need []string, findsAreas b
 			}
 			p.Instructions = changed
 		}
+		if name == phpProgram {
+			changed, err := addFunctionChecks(p.Instructions, full.Types)
+			if err != nil {
+				return nil, err
+			}
+			p.Instructions = changed
+		}
 		if !findsAreas {
 			p.Instructions = withoutAreas(p.Instructions)
 		}

@@ -11,6 +11,7 @@ import (
 // tried are the versions of runtimes, as the engine names them, of which programs with known stacks were run: see
 // docs/stacks.md. Of another one, a function is named only if what is read of it is plausible.
 var tried = map[string][]string{
+	"PHP":    {"8.2", "8.4"},
 	"Python": {"3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"},
 	"V8": {
 		"8.4", "8.6", "9.3", "9.4", "9.6", "10.2", "10.8", "11.3", "11.8", "12.4", "12.9", "13.6", "14.1", "14.6",

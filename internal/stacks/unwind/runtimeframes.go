@@ -25,9 +25,14 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 		read   []reading
 		err    error
 	)
-	if code.v8 != nil && isV8Function(word) {
+	switch {
+	case code.phpFile != 0:
+		if frames, err = code.phpFrames(word); err == nil && len(frames) == 0 {
+			return nil
+		}
+	case code.v8 != nil && isV8Function(word):
 		frames, read, err = code.v8Frames(word)
-	} else {
+	default:
 		frames, read, err = code.engineFrames(kind, word)
 	}
 	if err != nil || len(frames) == 0 {
@@ -40,7 +45,7 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	} else if !trusted {
 		s.trusted++
 	}
-	if len(read) > 0 && s.places.add(at, frames, Span{}, read) {
+	if (len(read) > 0 || code.phpFile != 0) && s.places.add(at, frames, Span{}, read) {
 		return frames
 	}
 	s.keep = false
@@ -54,11 +59,14 @@ func (c *runtimeCode) isTrusted(frames []Frame) bool {
 	return c.trusted
 }
 
-// ofRuntimeItself reports whether a frame is of a function that CPython or Node.js brings along.
+// ofRuntimeItself reports whether a frame is of a function that CPython or Node.js brings along; of PHP, which has none
+// with a file, whether it is in a file with a path.
 func ofRuntimeItself(f Frame) bool {
 	switch f.Kind {
 	case V8Frame:
 		return strings.HasPrefix(f.SourceFile, "node:") && f.Function != ""
+	case PHPFrame:
+		return strings.HasPrefix(f.SourceFile, "/") && f.Line != 0
 	case PythonFrame:
 		return f.Function == "<module>" || strings.HasPrefix(f.SourceFile, "<frozen ") ||
 			filepath.Base(f.SourceFile) == "threading.py"

@@ -7,6 +7,7 @@ import (
 	golang "go.opentelemetry.io/ebpf-profiler/interpreter/go"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/nodev8"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/php"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/python"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
@@ -48,9 +49,8 @@ func (k *runtimeKind) mayBe(file *pfelf.Reference) bool {
 const maxRuntimes = 2048
 
 // runtimeKinds are those that are switched on. Their place in it is their number in messages. The module has more,
-// which show nothing, or what is wrong, where they were tried: Ruby 3.1 and 3.3, Perl 5.36 to 5.42, PHP 8.2, Erlang 27
-// and LuaJIT 2.1 of Debian, .NET 9.0.7. Their code is native. The words of PHP are addresses of functions that are
-// freed at the end of a request, or before, and used again at once.
+// which show nothing, or what is wrong, where they were tried: Ruby 3.1 and 3.3, Perl 5.36 to 5.42, Erlang 27 and LuaJIT
+// 2.1 of Debian, .NET 9.0.7. Their code is native.
 var runtimeKinds = []*runtimeKind{
 	{
 		name: "Python", of: libpf.Python, frames: PythonFrame, words: []libpf.FrameType{libpf.PythonFrame},
@@ -62,6 +62,11 @@ var runtimeKinds = []*runtimeKind{
 		program: v8Program, index: support.ProgUnwindV8, table: nodev8.BPFMapName,
 		loader: nodev8.GetLoader(nodev8.Config{}), framePointers: true, isOf: hasV8,
 	},
+	{
+		name: "PHP", of: libpf.PHP, frames: PHPFrame, words: []libpf.FrameType{libpf.PHPFrame, libpf.PHPJITFrame},
+		program: phpProgram, index: support.ProgUnwindPHP, table: php.BPFMapName,
+		loader: php.GetLoader(php.Config{}),
+	},
 }
 
 // runtimesConfig has the engine look for runtimeKinds, JVMs and Go programs. Of the latter, native code has
@@ -69,7 +74,7 @@ var runtimeKinds = []*runtimeKind{
 func runtimesConfig() interpreterconfig.Config {
 	config := interpreterconfig.NoInterpreters()
 	config.Hotspot.Disabled = false
-	config.Python.Disabled, config.V8.Disabled = false, false
+	config.Python.Disabled, config.V8.Disabled, config.PHP.Disabled = false, false, false
 	config.Go = golang.Config{}
 	config.Go.Labels.Disabled, config.Go.Symbolization.Disabled = true, true
 	return config

@@ -43,6 +43,7 @@ type busy struct {
 var busies = map[string]busy{
 	"python3": {kind: "Python", script: "busy.py", main: "<module>"},
 	"node":    {kind: "V8", script: "busy.js", main: "<anonymous>"},
+	"php":     {kind: "PHP", script: "busy.php", main: "{main}"},
 }
 
 // check checks all that a whole stack shows of the program, and reports whether it was in inner, and
@@ -254,13 +255,14 @@ func TestLoadRuntimeWithoutAreas(t *testing.T) {
 	}
 }
 
-// Words of runtimes other than JVMs do not last, those of native code and of errors do.
+// Words of other runtimes than JVMs and PHP do not last, those of native code and of errors do.
 func TestWordsOfRuntimes(t *testing.T) {
 	// libpf.EbpfFrame: from the highest bit on, 4 bits for the type, 4 for flags, 4 for the number of words.
 	native := []uint64{3<<60 | 2<<52, 1}
 	failed := []uint64{1<<60 | support.FrameFlagError<<56 | 1<<52}
 	for of, lasting := range map[uint64]bool{
 		uint64(libpf.PythonFrame): false, uint64(libpf.V8Frame): false, uint64(libpf.NativeFrame): true,
+		uint64(libpf.PHPFrame): true,
 	} {
 		words := slices.Concat(native, failed, []uint64{of<<60 | 3<<52, 1, 2}, native)
 		assert.Check(t, Lasting(words) == lasting, "words of type %d last: %v", of, !lasting)

@@ -412,6 +412,8 @@ func (s *server) openRuntimes(t *target, came *stored) error {
 			err = s.openV8(t, code)
 		case libpf.Python:
 			err = s.openPython(t)
+		case libpf.PHP:
+			err = s.openPHP(t, code)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", kind.name, err)

@@ -95,12 +95,8 @@ func replaceCall(instructions asm.Instructions, source, back string,
 	by func(call asm.Instruction, stackEnd int16) (asm.Instructions, error)) (asm.Instructions, error) {
 	at := -1
 	for i := range instructions {
-		line := instructions[i].Source()
-		for before := i; line == nil && before > 0; before-- { // a line's first instruction has it
-			line = instructions[before-1].Source()
-		}
 		isRead := instructions[i].IsBuiltinCall() && instructions[i].Constant == int64(asm.FnProbeReadUser)
-		if isRead && line != nil && strings.Contains(line.String()+"\n", source) {
+		if isRead && strings.Contains(statement(instructions[:i+1]), source) {
 			if at >= 0 {
 				return nil, fmt.Errorf("the unwinding program has %q in several places", source)
 			}
@@ -120,6 +116,22 @@ func replaceCall(instructions asm.Instructions, source, back string,
 	changed[at] = changed[at].WithReference(added[0].Symbol())
 	changed[at+1] = changed[at+1].WithSymbol(back)
 	return append(changed, added...), nil
+}
+
+// statement returns the lines of the source that the last of instructions is of, and those since the call or jump before
+// it: a call's arguments may be on others.
+func statement(instructions asm.Instructions) (lines string) {
+	last := len(instructions) - 1
+	for i := last; i >= 0; i-- {
+		class := instructions[i].OpCode.Class()
+		if lines != "" && i < last && class.IsJump() {
+			break
+		}
+		if line := instructions[i].Source(); line != nil { // a line's first instruction has it
+			lines = line.String() + "\n" + lines
+		}
+	}
+	return lines
 }
 
 // maxStackOffset is the size of a program's stack.

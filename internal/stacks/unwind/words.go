@@ -75,7 +75,7 @@ func LifeOf(word []uint64) Life {
 	case w.Flags().Error():
 	case w.Type() == libpf.NativeFrame:
 		return OfMappings
-	case w.Type() == libpf.HotSpotFrame && len(w) == MaxWord && hasCompileID(w):
+	case w.Type() == libpf.HotSpotFrame && len(w) == MaxWord && hasCompileID(w), isPHP(w):
 		return OfProgram
 	}
 	return OfMoment
@@ -83,8 +83,8 @@ func LifeOf(word []uint64) Life {
 
 // Lasting reports whether words mean the same as long as the process runs its program. In compiled code of a
 // JVM they have a number that is never given again. Those of interpreted code are only addresses: when a class
-// is unloaded, another one may come to them. (So are those of stubs, of which a JVM frees hardly any.) Of other
-// runtimes all words are taken for such.
+// is unloaded, another one may come to them. (So are those of stubs, of which a JVM frees hardly any.) Words of PHP
+// have a hash of what names the function; of other runtimes all are taken for addresses.
 func Lasting(words []uint64) bool { return interpretedAt(words) < 0 }
 
 // Compiled returns the words before the first of interpreted code: see Lasting.
@@ -93,6 +93,10 @@ func Compiled(words []uint64) []uint64 {
 		return words[:at]
 	}
 	return words
+}
+
+func isPHP(word libpf.EbpfFrame) bool {
+	return word.Type() == libpf.PHPFrame || word.Type() == libpf.PHPJITFrame
 }
 
 // interpretedAt returns where the first word of interpreted code is, -1 for nowhere.
@@ -106,7 +110,7 @@ func interpretedAt(words []uint64) int {
 		switch {
 		case word.Flags().Error(): // it has no address
 		case size >= 3 && word.Type() == libpf.HotSpotFrame && kindOf(word) == support.FrameHotspotInterpreter,
-			runtimeOfWord(word) != nil:
+			runtimeOfWord(word) != nil && !isPHP(word):
 			return at
 		}
 		at += size

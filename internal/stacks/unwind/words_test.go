@@ -46,6 +46,7 @@ func TestLifeOf(t *testing.T) {
 		"a stub":              {jvm(support.FrameHotspotStub, 9), OfMoment},
 		"an error":            {[]uint64{failed}, OfMoment},
 		"Python":              {[]uint64{libpf.NewEbpfFrameHeader(libpf.PythonFrame, 0, 3, 0), 1, 2}, OfMoment},
+		"PHP":                 {[]uint64{libpf.NewEbpfFrameHeader(libpf.PHPFrame, 0, 3, 0), 1, 2}, OfProgram},
 	} {
 		assert.Check(t, LifeOf(c.word) == c.life, "%s: %d", what, LifeOf(c.word))
 	}

@@ -1,0 +1,282 @@
+package unwind
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"go.opentelemetry.io/ebpf-profiler/support"
+)
+
+// The module's program hands over, for a function of PHP, the address of what describes it (zend_function) and a line.
+// PHP frees these at the end of a request at the latest, and the next one's come to the same addresses: whoever reads
+// there later finds another name. So in the upper half of the word's second variable, of which the module needs two
+// bits (type_info), instructions that are added to the program put a hash of what names the function there and then:
+// its name, its class's, its file's, and the lines it is from and to. The frame has a name only if what is read later
+// has the same hash.
+//
+// The line is that of the last instruction that PHP has written down, which it does where there may be an exception or
+// a call. In the innermost function that can be long ago, or, before the first, of what was at the same place of PHP's
+// stack. On x86-64, execute_ex has the instruction in r15 (if its kind is hybrid), which is taken if that is the code
+// that runs. A line that cannot be read is none, instead of the end of the stack.
+
+// phpProgram is the program of PHP, and phpTable its table.
+const (
+	phpProgram = "perf_unwind_php"
+	phpTable   = "php_procs"
+)
+
+// In PHP's structures since 7.4.
+const (
+	zendFunctionName  = 8  // in zend_function, followed by the class
+	zendClassName     = 8  // in zend_class_entry
+	zendStringLength  = 16 // in zend_string, followed by the characters
+	zendStringChars   = 24
+	zendFileLines     = 8  // from the file in zend_function: the first line, and the last
+	phpFileInProcInfo = 22 // where support.PHPProcInfo has nothing, for where the file is in zend_function
+)
+
+const (
+	// phpTextBytes is how much is hashed of the end of a text, with a NUL.
+	phpTextBytes = 128
+
+	// phpHashMultiplier is odd: no two values of a word give the same product.
+	phpHashMultiplier = 0x9e3779b97f4a7c15
+
+	// phpTopBits are those of type_info that the module needs: whether the interpreter was entered with the
+	// function (ZEND_CALL_TOP), and whether it is the code of a file (ZEND_CALL_CODE).
+	phpTopBits = 3 << 16
+
+	phpHashBits = 30
+)
+
+// Labels of what is added.
+const (
+	phpFunction     = "php_function"
+	phpFunctionBack = "php_function_back"
+	phpOpline       = "php_opline"
+	phpOplineBack   = "php_opline_back"
+	phpOplineDone   = "php_opline_done"
+	phpOplineKeep   = "php_opline_keep"
+	phpLine         = "php_line"
+	phpLineBack     = "php_line_back"
+	phpCheck        = "php_check"
+	phpCheckBack    = "php_check_back"
+	phpCheckClass   = "php_check_class"
+	phpCheckHashed  = "php_check_hashed"
+	phpCheckDone    = "php_check_done"
+	phpCheckKeep    = "php_check_keep"
+)
+
+// phpStack is where the added instructions have what they need, below the program's own stack.
+type phpStack struct{ key, record, function, to, hash, at int16 }
+
+// addFunctionChecks adds the instructions to the program of PHP.
+func addFunctionChecks(instructions asm.Instructions, types *btf.Spec) (asm.Instructions, error) {
+	offsets, err := readOffsets(types, map[string][]string{
+		"PerCPURecord": {
+			"trace.pid", "phpUnwindState.zend_execute_data", "pythonUnwindScratch.frame", "pythonUnwindScratch.code",
+			"state.return_address",
+		},
+		"PHPProcInfo": {"jit_return_address"},
+	})
+	if err == nil && runtime.GOARCH == "amd64" {
+		var leaf map[string]int16
+		leaf, err = readOffsets(types, map[string][]string{"PerCPURecord": {"state.r15"}})
+		offsets["state.r15"] = leaf["state.r15"]
+	}
+	if err != nil {
+		return nil, err
+	}
+	end := stackEnd(instructions) &^ 7
+	stack := phpStack{key: end - 8, record: end - 16, function: end - 24, to: end - 32, hash: end - 40, at: end - 48}
+	if stack.at < -maxStackOffset {
+		return nil, errors.New("the unwinding program for PHP has no room on its stack")
+	}
+	for _, reading := range []struct {
+		what, back string
+		code       func(call asm.Instruction) asm.Instructions
+	}{
+		{"&func_type,", phpFunctionBack, func(call asm.Instruction) asm.Instructions {
+			return asm.Instructions{ // the type is what comes first in a function
+				asm.StoreMem(asm.RFP, stack.function, asm.R3, asm.DWord).WithSymbol(phpFunction),
+				call.WithMetadata(asm.Metadata{}),
+				asm.Ja.Label(phpFunctionBack),
+			}
+		}},
+		{"&zend_op,", phpOplineBack, func(call asm.Instruction) asm.Instructions {
+			return oplineCode(call, stack, offsets)
+		}},
+		{"(&lineno,", phpLineBack, func(call asm.Instruction) asm.Instructions {
+			return asm.Instructions{ // if it cannot be read it is 0, which is there
+				call.WithMetadata(asm.Metadata{}).WithSymbol(phpLine),
+				asm.Mov.Imm(asm.R0, 0),
+				asm.Ja.Label(phpLineBack),
+			}
+		}},
+		{"type_info, sizeof(u32),", phpCheckBack, func(call asm.Instruction) asm.Instructions {
+			return checkCode(call, stack, offsets)
+		}},
+	} {
+		instructions, err = replaceCall(instructions, reading.what, reading.back,
+			func(call asm.Instruction, _ int16) (asm.Instructions, error) { return reading.code(call), nil })
+		if err != nil {
+			return nil, err
+		}
+	}
+	return instructions, nil
+}
+
+// oplineCode returns the instructions at the reading of the instruction that a function is at.
+func oplineCode(call asm.Instruction, stack phpStack, offsets map[string]int16) asm.Instructions {
+	opline, leaf := offsets["state.r15"]
+	code := asm.Instructions{
+		asm.StoreMem(asm.RFP, stack.to, asm.R1, asm.DWord).WithSymbol(phpOpline),
+		asm.StoreMem(asm.RFP, stack.at, asm.R3, asm.DWord), // the function's call: the instruction comes first in it
+		call.WithMetadata(asm.Metadata{}),
+	}
+	if leaf {
+		code = slices.Concat(code, asm.Instructions{asm.JNE.Imm(asm.R0, 0, phpOplineKeep)},
+			lookUpRecord(stack.key, phpOplineDone), asm.Instructions{
+				asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
+				asm.JNE.Imm(asm.R1, 0, phpOplineDone),
+				asm.LoadMem(asm.R1, asm.R0, offsets["phpUnwindState.zend_execute_data"], asm.DWord),
+				asm.LoadMem(asm.R2, asm.RFP, stack.at, asm.DWord),
+				asm.JNE.Reg(asm.R1, asm.R2, phpOplineDone), // it is not the innermost
+				asm.LoadMem(asm.R1, asm.R0, opline, asm.DWord),
+				asm.StoreMem(asm.RFP, stack.at, asm.R1, asm.DWord),
+			}, lookUpProcess(phpTable, stack.record, stack.key, offsets["trace.pid"], phpOplineDone), asm.Instructions{
+				asm.LoadMem(asm.R1, asm.R0, offsets["jit_return_address"], asm.DWord),
+				asm.JEq.Imm(asm.R1, 0, phpOplineDone), // it is not hybrid
+				asm.LoadMem(asm.R1, asm.RFP, stack.at, asm.DWord),
+				asm.LoadMem(asm.R2, asm.RFP, stack.to, asm.DWord),
+				asm.StoreMem(asm.R2, 0, asm.R1, asm.DWord),
+				asm.Mov.Imm(asm.R0, 0).WithSymbol(phpOplineDone),
+			})
+	}
+	return append(code, asm.Ja.Label(phpOplineBack).WithSymbol(phpOplineKeep))
+}
+
+// checkCode returns the instructions at the reading of type_info, which is the last one of a function.
+func checkCode(call asm.Instruction, stack phpStack, offsets map[string]int16) asm.Instructions {
+	scratch, text := offsets["pythonUnwindScratch.frame"], offsets["pythonUnwindScratch.code"]
+	const file, names, length = 0, 16, 32 // in scratch
+	// read reads from r3 to scratch.
+	read := func(to int16, size int32) asm.Instructions {
+		return asm.Instructions{
+			asm.LoadMem(asm.R1, asm.RFP, stack.record, asm.DWord),
+			asm.Add.Imm(asm.R1, int32(scratch+to)),
+			asm.Mov.Imm(asm.R2, size),
+			asm.FnProbeReadUser.Call(),
+			asm.JNE.Imm(asm.R0, 0, phpCheckDone),
+		}
+	}
+	// mix mixes words of the record into the hash.
+	mix := func(from int16, words int) asm.Instructions {
+		code := asm.Instructions{
+			asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
+			asm.LoadMem(asm.R1, asm.RFP, stack.hash, asm.DWord),
+			asm.LoadImm(asm.R3, int64(phpHashMultiplier-1<<64), asm.DWord),
+		}
+		for i := range words {
+			code = append(code,
+				asm.LoadMem(asm.R2, asm.R5, from+int16(8*i), asm.DWord),
+				asm.Xor.Reg(asm.R1, asm.R2),
+				asm.Mul.Reg(asm.R1, asm.R3),
+				asm.Mov.Reg(asm.R2, asm.R1),
+				asm.RSh.Imm(asm.R2, 32),
+				asm.Xor.Reg(asm.R1, asm.R2))
+		}
+		return append(code, asm.StoreMem(asm.RFP, stack.hash, asm.R1, asm.DWord))
+	}
+	// hash mixes which text it is, its length and its end into the hash: of that at r3, unless that is 0.
+	texts := 0
+	hash := func() asm.Instructions {
+		texts++
+		none, short := fmt.Sprint(phpCheck, "_none_", texts), fmt.Sprint(phpCheck, "_short_", texts)
+		code := slices.Concat(asm.Instructions{
+			asm.JEq.Imm(asm.R3, 0, none),
+			asm.StoreMem(asm.RFP, stack.at, asm.R3, asm.DWord),
+			asm.LoadMem(asm.R1, asm.RFP, stack.hash, asm.DWord),
+			asm.Add.Imm(asm.R1, int32(texts)),
+			asm.StoreMem(asm.RFP, stack.hash, asm.R1, asm.DWord),
+			asm.Add.Imm(asm.R3, zendStringLength),
+		}, read(length, 8), mix(scratch+length, 1), asm.Instructions{
+			asm.LoadMem(asm.R1, asm.RFP, stack.record, asm.DWord),
+			asm.LoadMem(asm.R3, asm.RFP, stack.at, asm.DWord),
+			asm.Add.Imm(asm.R3, zendStringChars),
+			asm.LoadMem(asm.R2, asm.R1, scratch+length, asm.DWord),
+			asm.JLT.Imm(asm.R2, phpTextBytes, short),
+			asm.Sub.Imm(asm.R2, phpTextBytes-1),
+			asm.Add.Reg(asm.R3, asm.R2),
+			asm.Mov.Imm(asm.R2, 0).WithSymbol(short),
+		})
+		for i := int16(0); i < phpTextBytes; i += 8 {
+			code = append(code, asm.StoreMem(asm.R1, text+i, asm.R2, asm.DWord))
+		}
+		return slices.Concat(code, asm.Instructions{
+			asm.Add.Imm(asm.R1, int32(text)),
+			asm.Mov.Imm(asm.R2, phpTextBytes),
+			asm.FnProbeReadUserStr.Call(),
+			asm.JSLT.Imm(asm.R0, 0, phpCheckDone),
+		}, mix(text, phpTextBytes/8), asm.Instructions{
+			asm.Mov.Imm(asm.R0, 0).WithSymbol(none),
+		})
+	}
+	pointer := func(to asm.Register, at int16) asm.Instructions {
+		return asm.Instructions{
+			asm.LoadMem(asm.R1, asm.RFP, stack.record, asm.DWord),
+			asm.LoadMem(to, asm.R1, scratch+at, asm.DWord),
+		}
+	}
+	return slices.Concat(asm.Instructions{
+		asm.StoreMem(asm.RFP, stack.to, asm.R1, asm.DWord).WithSymbol(phpCheck),
+		call.WithMetadata(asm.Metadata{}),
+		asm.JNE.Imm(asm.R0, 0, phpCheckKeep),
+		asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(asm.RFP, stack.hash, asm.R1, asm.DWord),
+	}, lookUpRecord(stack.key, phpCheckDone),
+		lookUpProcess(phpTable, stack.record, stack.key, offsets["trace.pid"], phpCheckDone), asm.Instructions{
+			asm.LoadMem(asm.R1, asm.R0, phpFileInProcInfo, asm.Byte),
+			asm.LoadMem(asm.R3, asm.RFP, stack.function, asm.DWord),
+			asm.Add.Reg(asm.R3, asm.R1),
+		}, read(file, 16), asm.Instructions{
+			asm.LoadMem(asm.R3, asm.RFP, stack.function, asm.DWord),
+			asm.Add.Imm(asm.R3, zendFunctionName),
+		}, read(names, 16),
+		mix(scratch+file+zendFileLines, 1),
+		pointer(asm.R3, file), hash(),
+		pointer(asm.R3, names), hash(),
+		pointer(asm.R3, names+8), asm.Instructions{
+			asm.JEq.Imm(asm.R3, 0, phpCheckClass),
+			asm.Add.Imm(asm.R3, zendClassName),
+		}, read(length, 8), pointer(asm.R3, length), hash(), asm.Instructions{
+			// What is in place of the other bits is not 0.
+			asm.LoadMem(asm.R1, asm.RFP, stack.hash, asm.DWord).WithSymbol(phpCheckClass),
+			asm.Mov.Reg(asm.R2, asm.R1),
+			asm.RSh.Imm(asm.R2, phpHashBits),
+			asm.Xor.Reg(asm.R1, asm.R2),
+			asm.And.Imm(asm.R1, 1<<phpHashBits-1),
+			asm.JNE.Imm(asm.R1, 0, phpCheckHashed),
+			asm.Mov.Imm(asm.R1, 1),
+			asm.LoadMem(asm.R4, asm.RFP, stack.to, asm.DWord).WithSymbol(phpCheckHashed),
+			asm.LoadMem(asm.R3, asm.R4, 0, asm.Word),
+			asm.And.Imm(asm.R3, phpTopBits),
+			asm.Mov.Reg(asm.R2, asm.R1),
+			asm.And.Imm(asm.R2, 0xffff),
+			asm.Or.Reg(asm.R3, asm.R2),
+			asm.RSh.Imm(asm.R1, 16),
+			asm.LSh.Imm(asm.R1, 18),
+			asm.Or.Reg(asm.R3, asm.R1),
+			asm.StoreMem(asm.R4, 0, asm.R3, asm.Word),
+			asm.Mov.Imm(asm.R0, 0).WithSymbol(phpCheckDone),
+			asm.Ja.Label(phpCheckBack).WithSymbol(phpCheckKeep),
+		})
+}
+
+// checksFunctions changes what the program knows of a process for it to check functions. file is where a zend_function
+// has its file.
+func checksFunctions(info *support.PHPProcInfo, file uint8) { info.Pad_cgo_0[0] = file }
