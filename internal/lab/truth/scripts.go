@@ -51,15 +51,16 @@ func scripts() (all []subject) {
 		language, command, file string
 		versions                []string
 		versionFlags            []string
+		nativeOnly              bool
 	}{
-		{"PHP", "php", "truth.php", []string{"8.2", "8.4"}, []string{"-r", "echo PHP_VERSION;"}},
-		{"Ruby", "ruby", "truth.rb", []string{"3.1", "3.3"}, []string{"-e", "print RUBY_VERSION"}},
-		{"Perl", "perl", "truth.pl", []string{"5.36", "5.40", "5.42"}, []string{"-e", `printf "%vd", $^V`}},
+		{"PHP", "php", "truth.php", []string{"7.4", "8.2", "8.4"}, []string{"-r", "echo PHP_VERSION;"}, false},
+		{"Ruby", "ruby", "truth.rb", []string{"3.1", "3.3"}, []string{"-e", "print RUBY_VERSION"}, true},
+		{"Perl", "perl", "truth.pl", []string{"5.36", "5.40", "5.42"}, []string{"-e", `printf "%vd", $^V`}, true},
 	} {
 		for _, version := range s.versions {
 			all = append(all, script{
 				language: s.language, commands: []string{s.command + version, s.command}, version: version + ".",
-				versionFlags: s.versionFlags, file: s.file, nativeOnly: true,
+				versionFlags: s.versionFlags, file: s.file, nativeOnly: s.nativeOnly,
 			}.subject())
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -197,9 +198,41 @@ func TestPHPFrames(t *testing.T) {
 			assert.Check(t, err != nil || end >= m.Len()-256, "%s, %d of %d bytes", what, end, m.Len())
 		}
 	}
-	frames, err := (&phpReader{new(phpMemory), phpFile["8.2"]}).frames(
-		libpf.EbpfFrame{libpf.NewEbpfFrameHeader(libpf.PHPFrame, 0, 3, 0), 0, ^uint64(1)})
-	assert.Check(t, err == nil && len(frames) == 0, "a call without a function: %+v, %v", frames, err)
+}
+
+// A call without a function, as PHP makes some of its own, is no frame, also the first of a stack; what cannot be read
+// is a function without a name, and so is what can, in a version that was not run, until it is plausible.
+func TestPHPStack(t *testing.T) {
+	m, kind := new(phpMemory), runtimeBy(func(k *runtimeKind) bool { return k.of == libpf.PHP })
+	header := libpf.NewEbpfFrameHeader(libpf.PHPFrame, 0, 3, 0)
+	none := []uint64{header, 0, ^uint64(1)}
+	code := &runtimeCode{phpFile: phpFile["8.2"], pages: newPages()}
+	s := &server{targets: map[libpf.PID]*target{1: {codes: map[*runtimeKind]*runtimeCode{kind: code}}}, places: newPlaces()}
+	stack := func(keep bool, words []uint64, names ...string) {
+		t.Helper()
+		s.keep = true
+		code.pages.begin(m)
+		var got []string
+		for _, f := range s.frames(1, words) {
+			assert.Check(t, f.Kind == PHPFrame)
+			got = append(got, f.Function)
+		}
+		assert.Check(t, slices.Equal(got, names) && s.keep == keep, "%q, keep: %v", got, s.keep)
+	}
+	word := func(source string) []uint64 {
+		f := phpFunctionOf{kind: zendUserFunction, name: "rate", source: source, first: 3, last: 9}
+		at, variable := f.add(m, 5)
+		m.Write(make([]byte, pageBytes-m.Len()%pageBytes))
+		return []uint64{header, at, variable}
+	}
+	typed, found := word("Command line code"), word("/srv/shop.php")
+	stack(true, none)
+	stack(false, typed, "")
+	stack(true, slices.Concat(none, found, none), "rate")
+	stack(true, slices.Concat(typed, found), "rate", "rate")
+	stack(false, []uint64{header, 1 << 40, 5}, "")
+	m.Reset()
+	stack(true, slices.Concat(typed, found), "rate", "rate") // is not read again
 }
 
 // Whatever differs in what names a function, the hash is another.

@@ -536,7 +536,7 @@ func (s *server) frames(pid libpf.PID, words []uint64) []Frame {
 			frames = append(frames, s.jvmFrames(pid, word)...)
 		default:
 			frames = append(frames, s.runtimeFrames(pid, word)...)
-			if last := len(frames) - 1; isShim(frames[last]) {
+			if last := len(frames) - 1; last >= 0 && isShim(frames[last]) {
 				frames = frames[:last]
 			}
 		}
