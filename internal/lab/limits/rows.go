@@ -222,6 +222,7 @@ var rows = map[string]row{
 		notReady, "TestV8SymbolLimits"},
 	"internal/stacks/unwind.maxOpcodes":     {"opcodes of V8", notReady, "TestV8SymbolLimits"},
 	"internal/stacks/unwind.maxOpcodeBytes": {"an instruction of V8's byte code", noLine, "TestV8SymbolLimits"},
+	"internal/stacks/unwind.maxPHPText":     {"a name of PHP", unnamed, "TestPHPFrames"},
 
 	"internal/stacks/unwind/deltas.MaxTrampolineBytes": {"trampolines of CPython side by side",
 		stackCut, "TestManyTrampolines"},

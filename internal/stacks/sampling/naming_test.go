@@ -56,7 +56,7 @@ func TestAppendNamed(t *testing.T) {
 func TestAppendRuntimeFrames(t *testing.T) {
 	kinds := map[unwind.FrameKind]profile.Kind{
 		unwind.JVMFrame: profile.JVMFrame, unwind.PythonFrame: profile.PythonFrame, unwind.V8Frame: profile.V8Frame,
-		unwind.InlinedFrame: profile.JVMFrame,
+		unwind.PHPFrame: profile.PHPFrame, unwind.InlinedFrame: profile.JVMFrame,
 	}
 	for kind := unwind.FrameKind(0); kind <= unwind.CutFrame; kind++ {
 		want, ofRuntime := kinds[kind]

@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -214,7 +215,7 @@ func (s *Sampling) resolveKnown(pending *pendingSample, now time.Time, scratch *
 		return nil
 	}
 	s.unwinding.count(named, raw.Error != 0)
-	return s.stacks.put(name, frames, unwind.Lasting(raw.Words))
+	return s.stacks.put(name, frames, isLasting(raw, named))
 }
 
 // resolveUnwound resolves a stack that was unwound, and perhaps named, after a probe if that may explain more
@@ -244,7 +245,15 @@ func (s *Sampling) resolveUnwound(pending *pendingSample, now time.Time, words n
 		pending.unnamed = true
 		return s.stacks.store.Put(profile.TraceID(frames), frames), nil
 	}
-	return s.stacks.put(name, frames, unwind.Lasting(raw.Words)), nil
+	return s.stacks.put(name, frames, isLasting(raw, named)), nil
+}
+
+// isLasting reports whether a stack's words have these frames as long as the program runs. A function of PHP that was
+// not found may be the next time.
+func isLasting(raw *bpf.Stack, named []namedFrame) bool {
+	return unwind.Lasting(raw.Words) && !slices.ContainsFunc(named, func(f namedFrame) bool {
+		return f.Kind == unwind.PHPFrame && f.Function == ""
+	})
 }
 
 // cutStack returns the stack of a sample that cannot be named any more, or has no time left to wait for that:

@@ -136,7 +136,7 @@ func (f phpFunctionOf) add(m *phpMemory, line uint32) (at, variable uint64) {
 		source = []byte(f.source)
 	}
 	hash := phpHash(file[8:16], source, name, class)
-	return m.add(b), uint64(hash&0xffff|hash>>16<<18|1<<17)<<32 | uint64(line)
+	return m.add(b), uint64(hash&0xffff|hash>>16<<18|phpTop)<<32 | uint64(line)
 }
 
 // What is at an address is shown if it is the function that ran there, with its line if that is in it; functions of PHP

@@ -13,10 +13,10 @@ import (
 
 // The module's program hands over, for a function of PHP, the address of what describes it (zend_function) and a line.
 // PHP frees these at the end of a request at the latest, and the next one's come to the same addresses: whoever reads
-// there later finds another name. So in the upper half of the word's second variable, of which the module needs two
-// bits (type_info), instructions that are added to the program put a hash of what names the function there and then:
+// there later finds another name. So in the upper half of the word's second variable, of which the module needs one
+// bit (type_info), instructions that are added to the program put a hash of what names the function there and then:
 // its name, its class's, its file's, and the lines it is from and to. The frame has a name only if what is read later
-// has the same hash.
+// has the same hash. Another bit says whether the function was called by another one: see Placed.
 //
 // The line is that of the last instruction that PHP has written down, which it does where there may be an exception or
 // a call. In the innermost function that can be long ago, or, before the first, of what was at the same place of PHP's
@@ -46,9 +46,9 @@ const (
 	// phpHashMultiplier is odd: no two values of a word give the same product.
 	phpHashMultiplier = 0x9e3779b97f4a7c15
 
-	// phpTopBits are those of type_info that the module needs: whether the interpreter was entered with the
-	// function (ZEND_CALL_TOP), and whether it is the code of a file (ZEND_CALL_CODE).
-	phpTopBits = 3 << 16
+	// phpTop is the bit of type_info that the module's program needs: whether the interpreter was entered with the
+	// function (ZEND_CALL_TOP). phpCalled is put before it.
+	phpTop, phpCalled = 1 << 17, 1 << 16
 
 	phpHashBits = 30
 )
@@ -66,13 +66,14 @@ const (
 	phpCheck        = "php_check"
 	phpCheckBack    = "php_check_back"
 	phpCheckClass   = "php_check_class"
+	phpCheckCalled  = "php_check_called"
 	phpCheckHashed  = "php_check_hashed"
 	phpCheckDone    = "php_check_done"
 	phpCheckKeep    = "php_check_keep"
 )
 
 // phpStack is where the added instructions have what they need, below the program's own stack.
-type phpStack struct{ key, record, function, to, hash, at int16 }
+type phpStack struct{ key, record, function, call, to, hash, at int16 }
 
 // addFunctionChecks adds the instructions to the program of PHP.
 func addFunctionChecks(instructions asm.Instructions, types *btf.Spec) (asm.Instructions, error) {
@@ -81,7 +82,7 @@ func addFunctionChecks(instructions asm.Instructions, types *btf.Spec) (asm.Inst
 			"trace.pid", "phpUnwindState.zend_execute_data", "pythonUnwindScratch.frame", "pythonUnwindScratch.code",
 			"state.return_address",
 		},
-		"PHPProcInfo": {"jit_return_address"},
+		"PHPProcInfo": {"jit_return_address", "zend_execute_data_prev_execute_data"},
 	})
 	if err == nil && runtime.GOARCH == "amd64" {
 		var leaf map[string]int16
@@ -92,7 +93,7 @@ func addFunctionChecks(instructions asm.Instructions, types *btf.Spec) (asm.Inst
 		return nil, err
 	}
 	end := stackEnd(instructions) &^ 7
-	stack := phpStack{key: end - 8, record: end - 16, function: end - 24, to: end - 32, hash: end - 40, at: end - 48}
+	stack := phpStack{end - 8, end - 16, end - 24, end - 32, end - 40, end - 48, end - 56}
 	if stack.at < -maxStackOffset {
 		return nil, errors.New("the unwinding program for PHP has no room on its stack")
 	}
@@ -135,7 +136,7 @@ func oplineCode(call asm.Instruction, stack phpStack, offsets map[string]int16) 
 	opline, leaf := offsets["state.r15"]
 	code := asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.to, asm.R1, asm.DWord).WithSymbol(phpOpline),
-		asm.StoreMem(asm.RFP, stack.at, asm.R3, asm.DWord), // the function's call: the instruction comes first in it
+		asm.StoreMem(asm.RFP, stack.call, asm.R3, asm.DWord), // the instruction comes first in a call
 		call.WithMetadata(asm.Metadata{}),
 	}
 	if leaf {
@@ -144,14 +145,13 @@ func oplineCode(call asm.Instruction, stack phpStack, offsets map[string]int16) 
 				asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
 				asm.JNE.Imm(asm.R1, 0, phpOplineDone),
 				asm.LoadMem(asm.R1, asm.R0, offsets["phpUnwindState.zend_execute_data"], asm.DWord),
-				asm.LoadMem(asm.R2, asm.RFP, stack.at, asm.DWord),
+				asm.LoadMem(asm.R2, asm.RFP, stack.call, asm.DWord),
 				asm.JNE.Reg(asm.R1, asm.R2, phpOplineDone), // it is not the innermost
-				asm.LoadMem(asm.R1, asm.R0, opline, asm.DWord),
-				asm.StoreMem(asm.RFP, stack.at, asm.R1, asm.DWord),
 			}, lookUpProcess(phpTable, stack.record, stack.key, offsets["trace.pid"], phpOplineDone), asm.Instructions{
 				asm.LoadMem(asm.R1, asm.R0, offsets["jit_return_address"], asm.DWord),
 				asm.JEq.Imm(asm.R1, 0, phpOplineDone), // it is not hybrid
-				asm.LoadMem(asm.R1, asm.RFP, stack.at, asm.DWord),
+				asm.LoadMem(asm.R1, asm.RFP, stack.record, asm.DWord),
+				asm.LoadMem(asm.R1, asm.R1, opline, asm.DWord),
 				asm.LoadMem(asm.R2, asm.RFP, stack.to, asm.DWord),
 				asm.StoreMem(asm.R2, 0, asm.R1, asm.DWord),
 				asm.Mov.Imm(asm.R0, 0).WithSymbol(phpOplineDone),
@@ -163,7 +163,7 @@ func oplineCode(call asm.Instruction, stack phpStack, offsets map[string]int16) 
 // checkCode returns the instructions at the reading of type_info, which is the last one of a function.
 func checkCode(call asm.Instruction, stack phpStack, offsets map[string]int16) asm.Instructions {
 	scratch, text := offsets["pythonUnwindScratch.frame"], offsets["pythonUnwindScratch.code"]
-	const file, names, length = 0, 16, 32 // in scratch
+	const file, names, length, caller = 0, 16, 32, 40 // in scratch
 	// read reads from r3 to scratch.
 	read := func(to int16, size int32) asm.Instructions {
 		return asm.Instructions{
@@ -241,8 +241,14 @@ func checkCode(call asm.Instruction, stack phpStack, offsets map[string]int16) a
 	}, lookUpRecord(stack.key, phpCheckDone),
 		lookUpProcess(phpTable, stack.record, stack.key, offsets["trace.pid"], phpCheckDone), asm.Instructions{
 			asm.LoadMem(asm.R1, asm.R0, phpFileInProcInfo, asm.Byte),
-			asm.LoadMem(asm.R3, asm.RFP, stack.function, asm.DWord),
+			asm.LoadMem(asm.R2, asm.RFP, stack.function, asm.DWord),
+			asm.Add.Reg(asm.R2, asm.R1),
+			asm.StoreMem(asm.RFP, stack.at, asm.R2, asm.DWord),
+			asm.LoadMem(asm.R1, asm.R0, offsets["zend_execute_data_prev_execute_data"], asm.Byte),
+			asm.LoadMem(asm.R3, asm.RFP, stack.call, asm.DWord),
 			asm.Add.Reg(asm.R3, asm.R1),
+		}, read(caller, 8), asm.Instructions{
+			asm.LoadMem(asm.R3, asm.RFP, stack.at, asm.DWord),
 		}, read(file, 16), asm.Instructions{
 			asm.LoadMem(asm.R3, asm.RFP, stack.function, asm.DWord),
 			asm.Add.Imm(asm.R3, zendFunctionName),
@@ -264,8 +270,12 @@ func checkCode(call asm.Instruction, stack phpStack, offsets map[string]int16) a
 			asm.Mov.Imm(asm.R1, 1),
 			asm.LoadMem(asm.R4, asm.RFP, stack.to, asm.DWord).WithSymbol(phpCheckHashed),
 			asm.LoadMem(asm.R3, asm.R4, 0, asm.Word),
-			asm.And.Imm(asm.R3, phpTopBits),
-			asm.Mov.Reg(asm.R2, asm.R1),
+			asm.And.Imm(asm.R3, phpTop),
+			asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
+			asm.LoadMem(asm.R5, asm.R5, scratch+caller, asm.DWord),
+			asm.JEq.Imm(asm.R5, 0, phpCheckCalled),
+			asm.Or.Imm(asm.R3, phpCalled),
+			asm.Mov.Reg(asm.R2, asm.R1).WithSymbol(phpCheckCalled),
 			asm.And.Imm(asm.R2, 0xffff),
 			asm.Or.Reg(asm.R3, asm.R2),
 			asm.RSh.Imm(asm.R1, 16),

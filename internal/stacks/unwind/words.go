@@ -95,6 +95,32 @@ func Compiled(words []uint64) []uint64 {
 	return words
 }
 
+// Placed returns the words of a whole stack; if those of PHP are not in their places, the words before them. PHP's
+// functions are walked where the stack has PHP's interpreter, up to the function with which it was entered. Between the
+// making of a call to such a function and the entry, the call's is found where that of its caller is to be, and so on,
+// and the outermost functions are not found: the last one that is was called by another.
+func Placed(words []uint64) []uint64 {
+	first, isCalled := -1, false
+	for at := 0; at < len(words); {
+		word := libpf.EbpfFrame(words[at:])
+		size := int(word.Length())
+		if size == 0 || size > len(word) || word.Flags().Error() {
+			return words
+		}
+		if isPHP(word) && size == runtimeWords {
+			if first < 0 {
+				first = at
+			}
+			isCalled = word.Variable(0) != 0 && word.Variable(1)>>32&phpCalled != 0
+		}
+		at += size
+	}
+	if isCalled {
+		return words[:first]
+	}
+	return words
+}
+
 func isPHP(word libpf.EbpfFrame) bool {
 	return word.Type() == libpf.PHPFrame || word.Type() == libpf.PHPJITFrame
 }

@@ -52,6 +52,36 @@ func TestLifeOf(t *testing.T) {
 	}
 }
 
+// Functions of PHP of which the outermost was called by another are not in their places: their stack ends before them,
+// unless it is known to be cut.
+func TestPlaced(t *testing.T) {
+	native := []uint64{libpf.NewEbpfFrameHeader(libpf.NativeFrame, 0, 2, 0), 1}
+	failed := []uint64{libpf.NewEbpfFrameHeader(libpf.NativeFrame, support.FrameFlagError, 1, 0)}
+	php := func(typeInfo uint64) []uint64 {
+		return []uint64{libpf.NewEbpfFrameHeader(libpf.PHPFrame, 0, 3, 0), 4096, typeInfo<<32 | 7}
+	}
+	called, outermost := php(phpCalled|phpTop|5), php(phpTop|5)
+	none := []uint64{outermost[0], 0, ^uint64(1)}
+	python := []uint64{libpf.NewEbpfFrameHeader(libpf.PythonFrame, 0, 3, 0), 4096, phpCalled << 32}
+	for what, c := range map[string]struct {
+		words [][]uint64
+		want  int // words that are placed, of those here
+	}{
+		"whole":             {[][]uint64{native, called, native, outermost, native}, 5},
+		"not entered yet":   {[][]uint64{native, called, native}, 1},
+		"nor its caller":    {[][]uint64{native, native, called, called, native, called, native}, 2},
+		"cut":               {[][]uint64{native, called, failed}, 3},
+		"without functions": {[][]uint64{native, native}, 2},
+		"a call of PHP's":   {[][]uint64{native, called, none}, 3},
+		"of Python":         {[][]uint64{native, python}, 2},
+		"nothing":           {nil, 0},
+		"malformed":         {[][]uint64{called, {0}}, 2},
+	} {
+		words, want := slices.Concat(c.words...), slices.Concat(c.words[:c.want]...)
+		assert.Check(t, slices.Equal(Placed(words), want), "%s: %x", what, Placed(words))
+	}
+}
+
 // Words of native code, and of a leaf in compiled Java code, have a place in it, and are the same without.
 func TestPlace(t *testing.T) {
 	jvm := func(flags libpf.FrameFlags, kind, offset uint64) []uint64 {
