@@ -58,10 +58,18 @@ func scripts() (all []subject) {
 		{"Perl", "perl", "truth.pl", []string{"5.36", "5.40", "5.42"}, []string{"-e", `printf "%vd", $^V`}, true},
 	} {
 		for _, version := range s.versions {
-			all = append(all, script{
+			of := script{
 				language: s.language, commands: []string{s.command + version, s.command}, version: version + ".",
 				versionFlags: s.versionFlags, file: s.file, nativeOnly: s.nativeOnly,
-			}.subject())
+			}
+			all = append(all, of.subject())
+			if s.language == "PHP" {
+				for _, compiler := range []string{"tracing", "function"} {
+					of.flags = []string{"-d", "opcache.enable_cli=1", "-d", "opcache.jit_buffer_size=64M", "-d",
+						"opcache.jit=" + compiler}
+					all = append(all, of.subject())
+				}
+			}
 		}
 	}
 	return all

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"gotest.tools/v3/assert"
 
 	"correlator/bpf"
@@ -134,5 +135,22 @@ func TestEndOfChain(t *testing.T) {
 		program.setOn(on)
 		name := s.stacks.rawStack(program, bpf.StackKey{})
 		assert.Check(t, name.ends == on, name)
+	}
+}
+
+// A stack whose functions of PHP are not in their places is named without these, as one that is cut, but not one that is
+// cut anyway; words of PHP last, but not a function that was not found.
+func TestNameablePHP(t *testing.T) {
+	native := []uint64{libpf.NewEbpfFrameHeader(libpf.NativeFrame, 0, 2, 0), 1}
+	called := []uint64{libpf.NewEbpfFrameHeader(libpf.PHPFrame, 0, 3, 0), 4096, 1 << 48}
+	p := &pendingSample{raw: bpf.Stack{Words: slices.Concat(native, called)}}
+	raw, whole := nameable(p, time.Now())
+	assert.Check(t, whole && slices.Equal(raw.Words, native) && raw.Error == bpf.TooManyWords, "%+v", raw)
+	p.raw.Error = bpf.TooManyWords
+	raw, whole = nameable(p, time.Now())
+	assert.Check(t, whole && len(raw.Words) == 5, "%+v", raw)
+	for name, want := range map[string]bool{"f": true, "": false} {
+		frames := newNamedFrames([]unwind.Frame{{Kind: unwind.PHPFrame, Function: name}})
+		assert.Check(t, isLasting(raw, frames) == want, "%q", name)
 	}
 }

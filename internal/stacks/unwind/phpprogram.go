@@ -68,7 +68,7 @@ const (
 	phpCheckClass   = "php_check_class"
 	phpCheckCalled  = "php_check_called"
 	phpCheckHashed  = "php_check_hashed"
-	phpCheckDone    = "php_check_done"
+	phpCheckFailed  = "php_check_failed"
 	phpCheckKeep    = "php_check_keep"
 )
 
@@ -171,7 +171,7 @@ func checkCode(call asm.Instruction, stack phpStack, offsets map[string]int16) a
 			asm.Add.Imm(asm.R1, int32(scratch+to)),
 			asm.Mov.Imm(asm.R2, size),
 			asm.FnProbeReadUser.Call(),
-			asm.JNE.Imm(asm.R0, 0, phpCheckDone),
+			asm.JNE.Imm(asm.R0, 0, phpCheckFailed),
 		}
 	}
 	// mix mixes words of the record into the hash.
@@ -221,7 +221,7 @@ func checkCode(call asm.Instruction, stack phpStack, offsets map[string]int16) a
 			asm.Add.Imm(asm.R1, int32(text)),
 			asm.Mov.Imm(asm.R2, phpTextBytes),
 			asm.FnProbeReadUserStr.Call(),
-			asm.JSLT.Imm(asm.R0, 0, phpCheckDone),
+			asm.JSLT.Imm(asm.R0, 0, phpCheckFailed),
 		}, mix(text, phpTextBytes/8), asm.Instructions{
 			asm.Mov.Imm(asm.R0, 0).WithSymbol(none),
 		})
@@ -238,8 +238,8 @@ func checkCode(call asm.Instruction, stack phpStack, offsets map[string]int16) a
 		asm.JNE.Imm(asm.R0, 0, phpCheckKeep),
 		asm.Mov.Imm(asm.R1, 0),
 		asm.StoreMem(asm.RFP, stack.hash, asm.R1, asm.DWord),
-	}, lookUpRecord(stack.key, phpCheckDone),
-		lookUpProcess(phpTable, stack.record, stack.key, offsets["trace.pid"], phpCheckDone), asm.Instructions{
+	}, lookUpRecord(stack.key, phpCheckFailed),
+		lookUpProcess(phpTable, stack.record, stack.key, offsets["trace.pid"], phpCheckFailed), asm.Instructions{
 			asm.LoadMem(asm.R1, asm.R0, phpFileInProcInfo, asm.Byte),
 			asm.LoadMem(asm.R2, asm.RFP, stack.function, asm.DWord),
 			asm.Add.Reg(asm.R2, asm.R1),
@@ -282,8 +282,15 @@ func checkCode(call asm.Instruction, stack phpStack, offsets map[string]int16) a
 			asm.LSh.Imm(asm.R1, 18),
 			asm.Or.Reg(asm.R3, asm.R1),
 			asm.StoreMem(asm.R4, 0, asm.R3, asm.Word),
-			asm.Mov.Imm(asm.R0, 0).WithSymbol(phpCheckDone),
+			asm.Mov.Imm(asm.R0, 0),
 			asm.Ja.Label(phpCheckBack).WithSymbol(phpCheckKeep),
+			// What could not be read has no hash.
+			asm.LoadMem(asm.R4, asm.RFP, stack.to, asm.DWord).WithSymbol(phpCheckFailed),
+			asm.LoadMem(asm.R3, asm.R4, 0, asm.Word),
+			asm.And.Imm(asm.R3, phpTop),
+			asm.StoreMem(asm.R4, 0, asm.R3, asm.Word),
+			asm.Mov.Imm(asm.R0, 0),
+			asm.Ja.Label(phpCheckBack),
 		})
 }
 

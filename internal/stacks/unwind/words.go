@@ -98,9 +98,10 @@ func Compiled(words []uint64) []uint64 {
 // Placed returns the words of a whole stack; if those of PHP are not in their places, the words before them. PHP's
 // functions are walked where the stack has PHP's interpreter, up to the function with which it was entered. Between the
 // making of a call to such a function and the entry, the call's is found where that of its caller is to be, and so on,
-// and the outermost functions are not found: the last one that is was called by another.
+// and the outermost functions are not found: the last one that is was called by another. When such a function has
+// ended, and the interpreter has not left yet, those of its caller are found in its place, and once more in theirs.
 func Placed(words []uint64) []uint64 {
-	first, isCalled := -1, false
+	first, isCalled, isOutermost := -1, false, false
 	for at := 0; at < len(words); {
 		word := libpf.EbpfFrame(words[at:])
 		size := int(word.Length())
@@ -111,7 +112,12 @@ func Placed(words []uint64) []uint64 {
 			if first < 0 {
 				first = at
 			}
-			isCalled = word.Variable(0) != 0 && word.Variable(1)>>32&phpCalled != 0
+			if isOutermost {
+				return words[:first]
+			}
+			typeInfo := uint32(word.Variable(1) >> 32)
+			isUser := word.Variable(0) != 0 && phpHashOf(typeInfo) != 0
+			isCalled, isOutermost = isUser && typeInfo&phpCalled != 0, isUser && typeInfo&phpCalled == 0
 		}
 		at += size
 	}

@@ -62,6 +62,7 @@ func TestPlaced(t *testing.T) {
 	}
 	called, outermost := php(phpCalled|phpTop|5), php(phpTop|5)
 	none := []uint64{outermost[0], 0, ^uint64(1)}
+	internal := []uint64{outermost[0], 4096, 0}
 	python := []uint64{libpf.NewEbpfFrameHeader(libpf.PythonFrame, 0, 3, 0), 4096, phpCalled << 32}
 	for what, c := range map[string]struct {
 		words [][]uint64
@@ -70,9 +71,12 @@ func TestPlaced(t *testing.T) {
 		"whole":             {[][]uint64{native, called, native, outermost, native}, 5},
 		"not entered yet":   {[][]uint64{native, called, native}, 1},
 		"nor its caller":    {[][]uint64{native, native, called, called, native, called, native}, 2},
+		"ended":             {[][]uint64{native, called, outermost, native, called, outermost, native}, 1},
 		"cut":               {[][]uint64{native, called, failed}, 3},
 		"without functions": {[][]uint64{native, native}, 2},
 		"a call of PHP's":   {[][]uint64{native, called, none}, 3},
+		"an internal one":   {[][]uint64{called, internal, called, outermost, native}, 5},
+		"an unread one":     {[][]uint64{called, php(phpTop), called, outermost, native}, 5},
 		"of Python":         {[][]uint64{native, python}, 2},
 		"nothing":           {nil, 0},
 		"malformed":         {[][]uint64{called, {0}}, 2},

@@ -66,7 +66,8 @@ $shares = array_map(fn($t) => $t / array_sum($took), $took);
 $callers = ['{main}' => [''], 'work' => ['{main}'], 'clock' => ['work'], 'hash_' => ['price', 'reserve', 'evals'],
     'tiny' => ['count_'], 'fib' => ['fib', 'recurse'], 'twice' => ['generators'], 'items' => ['twice', 'generators'],
     'fails' => ['exceptions'], 'Box::of' => ['boxes'], 'Box::add' => ['boxes'], 'Box::__get' => ['boxes'],
-    'Box::__construct' => ['Box::of', 'calls'], 'Box::__call' => ['calls']];
+    'Box::__construct' => ['Box::of', 'calls'], 'Box::__call' => ['calls', 'Box::anything'],
+    'Box::anything' => ['calls']];
 foreach ([[$compare, 'sorting'], [$double, 'closures'], [$mark, 'regex']] as [$closure, $by]) {
     $callers[name($closure)][] = $by;
 }
