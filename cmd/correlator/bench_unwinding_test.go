@@ -6,14 +6,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"gotest.tools/v3/assert"
 
-	"correlator/internal/lab/backend"
 	"correlator/internal/lab/cost"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
@@ -51,57 +49,6 @@ func BenchmarkUnwinding(b *testing.B) {
 					}
 				})
 			}
-		}
-	}
-}
-
-// What the names of exported frames cost: the agent with all its worker processes as above, with an OTLP
-// destination, with and without them.
-func BenchmarkNames(b *testing.B) {
-	testenv.NeedRoot(b)
-	binary := demo.Agent(b, b.TempDir())
-	stats, err := ebpf.EnableStats(0) // BPF_STATS_RUN_TIME
-	assert.NilError(b, err)
-	defer stats.Close()
-	for _, programs := range [][]string{{"C"}, {"JVM"}, {"C", "JVM"}} {
-		for _, names := range []bool{false, true} {
-			b.Run(fmt.Sprintf("%s/names %v", strings.Join(programs, " and "), names), func(b *testing.B) {
-				dir := b.TempDir()
-				receiver, err := backend.Open("unix", filepath.Join(dir, "otlp"))
-				assert.NilError(b, err)
-				b.Cleanup(receiver.Close)
-				var busy []*demo.Process
-				for _, what := range programs {
-					busy = append(busy, startBusy(b, what))
-				}
-				socket := filepath.Join(dir, "admin")
-				pid, _ := startBinary(b, binary, "--admin-socket", socket, "--scan-interval", "30s",
-					"--kernel-stacks", "--unwinder", "auto",
-					"--otlp-endpoint", "unix:"+filepath.Join(dir, "otlp"), fmt.Sprint("--otlp-symbolize=", names))
-				for i, what := range programs {
-					busy[i].Registration(1)
-					serveBusy(b, busy[i], what)
-				}
-				for b.Loop() {
-					most := 0.0 // while names are read
-					for end := time.Now().Add(warmUp); time.Now().Before(end); time.Sleep(warmUp / 40) {
-						most = max(most, cost.ProportionalMB(cost.Family(pid)))
-					}
-					b.ReportMetric(most, "peak-PSS-MB")
-					measureFamily(b, pid, binary, socket)
-				}
-				frames, named := 0, 0
-				exported := receiver.Profiles()
-				for sample, n := range exported.Samples {
-					for _, frame := range exported.Stacks[sample.Stack] {
-						frames += int(n)
-						if frame.Function != "" {
-							named += int(n)
-						}
-					}
-				}
-				b.ReportMetric(100*float64(named)/float64(max(frames, 1)), "%named")
-			})
 		}
 	}
 }
