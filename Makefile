@@ -64,12 +64,13 @@ screenshots: build ## take the pictures in docs/images again (root, two minutes)
 	@SCREENSHOTS=docs/images testdata/demo.sh >/dev/null
 
 # Without cached results (the go command's cache knows nothing of the C sources, the kernel, the
-# tools). Packages may run concurrently (see testenv.Main), one more than there are CPUs, as tests also wait.
+# tools). What takes longer than the timeout hangs: beside eight busy loops on two CPUs, packages take 20 minutes.
+# Packages may run concurrently (see testenv.Main), one more than there are CPUs, as tests also wait.
 # The race detector would wait for a second at each exit of a test binary.
 # Vetting is a step of check, which does it with all of vet's analyzers.
 test: ## run every test as root, with the race detector, but those of releases (dist-check)
 	@$(NEED) $(TEST_TOOLS)
-	$(TESTENV) GORACE=atexit_sleep_ms=0 $(GO) test -race -vet=off -count 1 -p $$(($$(nproc) + 1)) -timeout 20m ./...
+	$(TESTENV) GORACE=atexit_sleep_ms=0 $(GO) test -race -vet=off -count 1 -p $$(($$(nproc) + 1)) -timeout 80m ./...
 	@# What workers may not do differs in builds without libc, as releases are.
 	$(TESTENV) CGO_ENABLED=0 $(GO) test -vet=off -count 1 -run '^TestForbiddenCalls$$' ./internal/worker
 

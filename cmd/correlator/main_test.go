@@ -103,8 +103,12 @@ func runScripts(t *testing.T, pattern string, more ...string) {
 	path := filepath.Dir(installed(t)) + ":" + os.Getenv("PATH")
 	env := append(more, "PATH="+path, "HOME=/nonexistent", "GORACE="+raceOptions, "CORRELATOR_ADMIN_SOCKET=",
 		"CAPTURES="+captures)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*deadline) // for who does not refuse to run
-	t.Cleanup(cancel)                                            // after the scripts, which run in parallel
+	ctx := context.Background() // who does not refuse to run is ended with the tests
+	if end, ok := t.Deadline(); ok {
+		before, cancel := context.WithDeadline(ctx, end.Add(-deadline))
+		t.Cleanup(cancel) // after the scripts, which run in parallel
+		ctx = before
+	}
 	scripttest.Test(t, ctx, engine, env, pattern)
 }
 
