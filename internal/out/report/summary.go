@@ -143,7 +143,7 @@ func (s *summary) addStack(p *record.Process, frames []profile.Frame, samples ui
 		interpreter, unread := s.runtimeOf(p, f)
 		q.interpreter, q.unread = cmp.Or(q.interpreter, interpreter), cmp.Or(q.unread, unread)
 		outermost = s.names.name(p, f)
-		hasName := outermost != ""
+		hasName := outermost != "" && outermost != nameUnknown
 		if kind == profile.AnonymousFrame && f.Function == nil && !s.names.compiled(p, f) {
 			s.unknown += samples
 			continue

@@ -142,7 +142,7 @@ func TestEndOfChain(t *testing.T) {
 // cut anyway; words of PHP last, but not a function that was not found.
 func TestNameablePHP(t *testing.T) {
 	native := []uint64{libpf.NewEbpfFrameHeader(libpf.NativeFrame, 0, 2, 0), 1}
-	called := []uint64{libpf.NewEbpfFrameHeader(libpf.PHPFrame, 0, 3, 0), 4096, 1 << 48}
+	called := []uint64{libpf.NewEbpfFrameHeader(libpf.PHPFrame, 0, 3, 0), 4096, 1<<48 | 5<<32}
 	p := &pendingSample{raw: bpf.Stack{Words: slices.Concat(native, called)}}
 	raw, whole := nameable(p, time.Now())
 	assert.Check(t, whole && slices.Equal(raw.Words, native) && raw.Error == bpf.TooManyWords, "%+v", raw)

@@ -178,12 +178,6 @@ func (c *runtimeCode) v8Frames(word libpf.EbpfFrame) ([]Frame, []reading, error)
 	return frames, words.read, err
 }
 
-// phpFrames returns the frames of a word of PHP, which are always the same.
-func (c *runtimeCode) phpFrames(word libpf.EbpfFrame) ([]Frame, error) {
-	r := phpReader{memory: c.pages, file: c.phpFile}
-	return r.frames(word)
-}
-
 // areUnchanged reports whether readings would be the same now.
 func (c *runtimeCode) areUnchanged(read []reading) bool {
 	size := 0

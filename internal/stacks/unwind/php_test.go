@@ -174,27 +174,28 @@ func TestPHPFrames(t *testing.T) {
 	} {
 		m := new(phpMemory)
 		at, variable := c.of.add(m, c.line)
-		r := phpReader{m, phpFile["8.2"]}
-		word := libpf.EbpfFrame{libpf.NewEbpfFrameHeader(libpf.PHPFrame, 0, 3, 0), at, variable}
-		frames, err := r.frames(word)
+		r, typeInfo := phpReader{m, phpFile["8.2"]}, uint32(variable>>32)
+		f, lines, err := r.function(at, typeInfo)
 		if c.want == (Frame{}) {
-			assert.Check(t, err != nil, "%s: %+v", what, frames)
+			assert.Check(t, err != nil, "%s: %+v", what, f)
 			continue
 		}
-		assert.Check(t, err == nil && len(frames) == 1 && frames[0] == c.want, "%s: %+v, %v", what, frames, err)
+		if lines.Down <= c.line && c.line <= lines.Up {
+			f.Line = c.line
+		}
+		assert.Check(t, err == nil && f == c.want, "%s: %+v, %v", what, f, err)
 		if c.of.kind == zendInternalFunction {
 			continue
 		}
-		for bit := 32; bit < 64; bit++ { // each bit of the hash is looked at
-			word[2] = variable ^ 1<<bit
-			_, err = r.frames(word)
-			of := bit == 48 || bit == 49 // of type_info
+		for bit := range 32 { // each bit of the hash is looked at
+			_, _, err = r.function(at, typeInfo^1<<bit)
+			of := 1<<bit == phpCalled || 1<<bit == phpTop
 			assert.Check(t, (err == nil) == of && (of || errors.Is(err, errPHPFunction)), "%s, bit %d: %v", what, bit, err)
 		}
 		for end := range m.Len() { // what cannot be read whole has no name
 			short := new(phpMemory)
 			short.Write(m.Bytes()[:end])
-			_, err := (&phpReader{short, phpFile["8.2"]}).frames(libpf.EbpfFrame{word[0], at, variable})
+			_, _, err := (&phpReader{short, phpFile["8.2"]}).function(at, typeInfo)
 			assert.Check(t, err != nil || end >= m.Len()-256, "%s, %d of %d bytes", what, end, m.Len())
 		}
 	}
@@ -231,8 +232,8 @@ func TestPHPStack(t *testing.T) {
 	stack(true, slices.Concat(none, found, none), "rate")
 	stack(true, slices.Concat(typed, found), "rate", "rate")
 	stack(false, []uint64{header, 1 << 40, 5}, "")
-	m.Reset()
-	stack(true, slices.Concat(typed, found), "rate", "rate") // is not read again
+	m.Reset() // what was read is not read again, also of another line
+	stack(true, slices.Concat(typed, []uint64{found[0], found[1], found[2] + 1}), "rate", "rate")
 }
 
 // Whatever differs in what names a function, the hash is another.

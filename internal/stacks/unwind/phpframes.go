@@ -61,36 +61,60 @@ type phpReader struct {
 	file   uint8 // where a zend_function has its file
 }
 
-// frames returns the frame of a word, none of a call of PHP's own that has no function.
-func (r *phpReader) frames(word libpf.EbpfFrame) ([]Frame, error) {
+// phpFrames returns the frame of a word of PHP, none of a call of PHP's own that has no function. What was read once of
+// a function is kept, whatever comes to its address.
+func (s *server) phpFrames(t *target, code *runtimeCode, word libpf.EbpfFrame) []Frame {
 	if word.Variable(0) == 0 {
-		return nil, nil
+		return nil
 	}
-	f, err := r.frame(word.Variable(0), uint32(word.Variable(1)), uint32(word.Variable(1)>>32))
-	return []Frame{f}, err
+	line, typeInfo := uint32(word.Variable(1)), uint32(word.Variable(1)>>32)
+	at := place{t.number, [3]uint64{word[0], word[1], uint64(phpHashOf(typeInfo))}}
+	frames, lines := s.places.get(at, code.areUnchanged)
+	if frames == nil {
+		r := phpReader{memory: code.pages, file: code.phpFile}
+		f, of, err := r.function(word.Variable(0), typeInfo)
+		if err != nil {
+			s.keep = false
+			return []Frame{{Kind: PHPFrame}}
+		}
+		frames, lines = []Frame{f}, of
+		s.places.add(at, frames, lines, nil)
+	}
+	f := frames[0]
+	if lines.Down <= line && line <= lines.Up {
+		f.Line = line
+	}
+	if trusted := code.trusted; !code.isTrusted([]Frame{f}) {
+		s.keep = false
+		return []Frame{{Kind: PHPFrame}}
+	} else if !trusted {
+		s.trusted++
+	}
+	return []Frame{f}
 }
 
-func (r *phpReader) frame(at uint64, line, typeInfo uint32) (Frame, error) {
+// function returns the frame of a function, without the line, and the lines it is from and to.
+func (r *phpReader) function(at uint64, typeInfo uint32) (f Frame, lines Span, err error) {
+	f.Kind = PHPFrame
 	var head [24]byte
 	if err := r.read(at, head[:]); err != nil {
-		return Frame{}, err
+		return f, lines, err
 	}
-	f := Frame{Kind: PHPFrame}
 	kind, flags := head[0], binary.LittleEndian.Uint32(head[4:])
 	name, err := r.text(pointerAt(head[:], zendFunctionName))
 	if err != nil {
-		return f, err
+		return f, lines, err
 	}
 	var class []byte
 	isInternal := true // the class
 	if scope := pointerAt(head[:], zendFunctionName+8); scope != 0 {
 		var entry [zendClassName + 8]byte
 		if err := r.read(scope, entry[:]); err != nil {
-			return f, err
+			return f, lines, err
 		}
 		isInternal = entry[0] == zendInternalClass
 		if class, err = r.text(pointerAt(entry[:], zendClassName)); err != nil {
-			return f, err
+			return f, lines, err
 		}
 	}
 	f.Function = phpFunctionName(class, name)
@@ -98,35 +122,33 @@ func (r *phpReader) frame(at uint64, line, typeInfo uint32) (Frame, error) {
 	case zendInternalFunction:
 		// PHP registers it when it begins, for ever. Others are made while it runs.
 		if flags&zendMadeFunction != 0 || !isInternal || f.Function == "" {
-			return f, errPHPFunction
+			return f, lines, errPHPFunction
 		}
-		return f, nil
+		return f, lines, nil
 	case zendUserFunction, zendEvalCode:
 	default:
-		return f, errPHPFunction
+		return f, lines, errPHPFunction
 	}
 	var of [16]byte
 	if err := r.read(at+uint64(r.file), of[:]); err != nil {
-		return f, err
+		return f, lines, err
 	}
 	file, err := r.text(pointerAt(of[:], 0))
 	if err != nil {
-		return f, err
+		return f, lines, err
 	}
 	if phpHash(of[zendFileLines:], file, name, class) != phpHashOf(typeInfo) {
-		return f, errPHPFunction
+		return f, lines, errPHPFunction
 	}
 	f.SourceFile = sourceFile(string(file))
-	if first, last := binary.LittleEndian.Uint32(of[8:]), binary.LittleEndian.Uint32(of[12:]); first <= line && line <= last {
-		f.Line = line
-	}
+	lines = Span{binary.LittleEndian.Uint32(of[zendFileLines:]), binary.LittleEndian.Uint32(of[zendFileLines+4:])}
 	if f.Function == "" {
 		f.Function = "{main}"
 		if kind == zendEvalCode {
 			f.Function = "eval"
 		}
 	}
-	return f, nil
+	return f, lines, nil
 }
 
 // read reads memory from an address on.

@@ -17,6 +17,9 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 		return []Frame{{Kind: CutFrame}}
 	}
 	code, at := t.codes[kind], place{t.number, [3]uint64(word)}
+	if code.phpFile != 0 {
+		return s.phpFrames(t, code, word)
+	}
 	if known, _ := s.places.get(at, code.areUnchanged); known != nil {
 		return known
 	}
@@ -25,14 +28,9 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 		read   []reading
 		err    error
 	)
-	switch {
-	case code.phpFile != 0:
-		if frames, err = code.phpFrames(word); err == nil && len(frames) == 0 {
-			return nil
-		}
-	case code.v8 != nil && isV8Function(word):
+	if code.v8 != nil && isV8Function(word) {
 		frames, read, err = code.v8Frames(word)
-	default:
+	} else {
 		frames, read, err = code.engineFrames(kind, word)
 	}
 	if err != nil || len(frames) == 0 {
@@ -45,7 +43,7 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 	} else if !trusted {
 		s.trusted++
 	}
-	if (len(read) > 0 || code.phpFile != 0) && s.places.add(at, frames, Span{}, read) {
+	if len(read) > 0 && s.places.add(at, frames, Span{}, read) {
 		return frames
 	}
 	s.keep = false
