@@ -204,8 +204,8 @@ func (s *summary) stacksHint(p *record.Process) string {
 	case s.recording.Engine:
 		return pointers + "they were walked by these, before they could be unwound or as they cannot be"
 	case q.interpreter != "":
-		return "most stacks of %s have one or two frames: functions of Python and Node.js are found with --unwinder " +
-			"auto alone, where it can run (\"correlator check\", unwinder)"
+		return "most stacks of %s have one or two frames: functions of Python, Node.js and PHP are found with " +
+			"--unwinder auto alone, where it can run (\"correlator check\", unwinder)"
 	}
 	return pointers + "--unwinder auto needs none where it can run (\"correlator check\", unwinder); else JVMs need " +
 		"-XX:+PreserveFramePointer, and C -fno-omit-frame-pointer"

@@ -102,7 +102,7 @@ func TestHintsOfWalks(t *testing.T) {
 	const (
 		shallow   = "most stacks of process (1) have one or two frames"
 		pointers  = shallow + ", as those of code that keeps no frame pointers: --unwinder auto"
-		functions = shallow + ": functions of Python and Node.js"
+		functions = shallow + ": functions of Python, Node.js and PHP"
 		walked    = shallow + ", as those of code that keeps no frame pointers: they were walked by these, "
 		unknown   = walked + "in code that the unwinding engine does not know"
 		early     = walked + "before they could be unwound"

@@ -110,7 +110,7 @@ type namedWords struct {
 // nameable returns what of a sample's stack can be named: all, or, once there may be another method at the
 // addresses of interpreted code, what is nearer to the leaf than these.
 func nameable(p *pendingSample, now time.Time) (raw *bpf.Stack, whole bool) {
-	if words := unwind.Placed(p.raw.Words); p.raw.Error == 0 && len(words) < len(p.raw.Words) {
+	if words := unwind.Placed(p.raw.Words, p.raw.Error == 0); len(words) < len(p.raw.Words) {
 		return &bpf.Stack{Kernel: p.raw.Kernel, Words: words, Error: bpf.TooManyWords}, true
 	}
 	if now.Sub(p.sample.At) <= placeTime || unwind.Lasting(p.raw.Words) {

@@ -38,10 +38,10 @@ type runtimeCode struct {
 	wasTried bool // the version was, see tried
 	trusted  bool // see isTrusted
 
-	phpFile uint8     // where functions of PHP have their file, 0: it is no PHP
-	v8      *v8Layout // nil: the engine reads the code
-	v8Text  *v8Text   // with this then, if not nil
-	v8Last  uint16    // the last type of functions, 0: the engine knows it
+	php     *phpLayout // nil: it is no PHP
+	v8      *v8Layout  // nil: the engine reads the code
+	v8Text  *v8Text    // with this then, if not nil
+	v8Last  uint16     // the last type of functions, 0: the engine knows it
 	scripts *v8Scripts
 
 	attached *attached // nil: not yet
@@ -94,9 +94,7 @@ func openCode(t *target, m *process.RawMapping, file *pfelf.Reference, loader in
 	}
 	c.trusted = c.wasTried
 	if version := fmt.Sprint(data); strings.HasPrefix(version, phpName) {
-		if c.phpFile, err = phpFileOf(version); err != nil {
-			return nil, err
-		}
+		c.php = newPHPLayout(version)
 	}
 	if strings.HasPrefix(fmt.Sprint(data), v8Name) {
 		layout, err := readV8Layout(elf)

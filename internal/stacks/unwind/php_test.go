@@ -1,11 +1,14 @@
 package unwind
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,37 +42,114 @@ func TestAddFunctionChecks(t *testing.T) {
 	assert.Check(t, err != nil)
 }
 
-// Two scripts whose functions come to the same addresses in turn, one with lines below 1000, the other above: no
-// function has the name of another one's file, and what was replaced before it was named has none.
+// startPHP starts a script, without a cache of code, until the test ends.
+func startPHP(t *testing.T, path string) (*jvm, io.Writer) {
+	t.Helper()
+	cmd := exec.Command(testenv.NeedTool(t, "php"), "-d", "opcache.enable_cli=0", path)
+	stdin, stdout := testenv.Start(t, cmd)
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // before it is waited for
+	j := &jvm{cmd: cmd, stdout: bufio.NewReader(stdout)}
+	j.awaitReady(t)
+	j.target = identify(t, cmd.Process.Pid)
+	return j, stdin
+}
+
+// A function that has been replaced at its address by that of another script, until it is named, has no name; the other
+// has its own.
 func TestReplacedFunctions(t *testing.T) {
 	dir := t.TempDir()
 	script := func(name string, firstLine int) {
-		text := "<?php" + strings.Repeat("\n", firstLine) + "$f = function ($n) {\n" +
-			"    for ($i = 0; $i < $n; $i++) { $x = sqrt($i); }\n};\n$f(20000);\n"
-		testenv.WriteFile(t, filepath.Join(dir, name), text)
+		testenv.WriteFile(t, filepath.Join(dir, name), "<?php"+strings.Repeat("\n", firstLine)+
+			"$f = function () {\n    while (fgets(STDIN) === false) { }\n};\n$f();\nunset($f);\n")
 	}
 	script("first.php", 1)
 	script("other.php", 1000)
-	testenv.WriteFile(t, filepath.Join(dir, "main.php"),
-		"<?php echo \"ready\\n\"; for (;;) { include 'first.php'; include 'other.php'; }")
+	testenv.WriteFile(t, filepath.Join(dir, "main.php"), "<?php stream_set_blocking(STDIN, false); echo \"ready\\n\";\n"+
+		"for (;;) { include 'first.php'; include 'other.php'; }")
 	e := openEngine(t)
 	e.sample(t)
-	j := startBusy(t, testenv.NeedTool(t, "php"), "-d", "opcache.enable_cli=0", filepath.Join(dir, "main.php"))
+	j, stdin := startPHP(t, filepath.Join(dir, "main.php"))
 	e.synchronize(t, j.target)
-	named, gone := make(map[string]int), 0
-	for named["first.php"] < 20 || named["other.php"] < 20 || gone == 0 {
+	// next returns a stack in the closure of a script, at its line, and the word of that.
+	next := func(at uint32) (collected, []uint64) {
+		for {
+			s := e.next(t, j.target)
+			for word, rest := NextWord(s.words); word != nil; word, rest = NextWord(rest) {
+				if isPHP(word) && uint32(word[2]) == at {
+					return s, word
+				}
+			}
+		}
+	}
+	name := func(s collected) Frame {
+		frames, err := e.name(t, j.target, s)
+		assert.NilError(t, err)
+		at := slices.IndexFunc(frames, func(f Frame) bool { return f.Kind == PHPFrame && f.Function != "fgets" })
+		assert.Assert(t, at >= 0, "%+v", frames)
+		return frames[at]
+	}
+	goOn := func() {
+		_, err := io.WriteString(stdin, "\n")
+		assert.NilError(t, err)
+	}
+	for replaced := false; !replaced; {
+		first, word := next(3)
+		goOn()
+		other, itsWord := next(1002)
+		f := name(first)
+		replaced = word[1] == itsWord[1]
+		assert.Check(t, !replaced || f == Frame{Kind: PHPFrame}, "%+v", f)
+		f = name(other)
+		assert.Check(t, f.Function == "{closure}" && filepath.Base(f.SourceFile) == "other.php" && f.Line == 1002, "%+v", f)
+		goOn()
+	}
+}
+
+// Names of any length, and lines in the functions that they are of: also where a call begins and ends.
+func TestPHPProgram(t *testing.T) {
+	dir := t.TempDir()
+	for len(dir) < 2*phpTextBytes {
+		dir = filepath.Join(dir, strings.Repeat("d", 50))
+	}
+	assert.NilError(t, os.MkdirAll(dir, 0o755))
+	long, exact := strings.Repeat("f", phpTextBytes+3), strings.Repeat("e", phpTextBytes-1)
+	lines := []string{
+		"<?php", "function " + long + "($n) {", "    for ($i = 0; $i < $n; $i++) { $x = $i * 3; }", "    return $x;", "}",
+		"function " + exact + "($n) {", "    for ($i = 0; $i < $n; $i++) { $x = $i * 3; }", "    return $x;", "}",
+		"$o = new class extends ArrayObject {", "    function sum($n) {",
+		"        for ($i = 0, $s = 0; $i < $n; $i++) { $s += $i; }", "        return $s;", "    }", "};",
+		"function tiny($a, $b) {", "    $c = $a;", "    $d = $b;", "    return $c + $d;", "}", "echo \"ready\\n\";",
+		"for (;;) {", "    " + long + "(2000); " + exact + "(2000); $o->sum(2000);",
+		"    for ($j = 0; $j < 2000; $j++) { tiny(1, 2); }", "    for ($j = 0; $j < 500; $j++) { $o->count(); }", "}",
+	}
+	testenv.WriteFile(t, filepath.Join(dir, "a.php"), strings.Join(lines, "\n"))
+	of := map[string][2]uint32{ // by function, its lines
+		long: {2, 5}, exact: {6, 9}, "ArrayObject@anonymous::sum": {11, 14}, "tiny": {16, 20}, "{main}": {22, 26},
+	}
+	e := openEngine(t)
+	e.sample(t)
+	j, _ := startPHP(t, filepath.Join(dir, "a.php"))
+	e.synchronize(t, j.target)
+	seen := make(map[string]int)
+	few := func() bool {
+		for function := range of {
+			if seen[function] < 10 {
+				return true
+			}
+		}
+		return false
+	}
+	for few() {
 		frames, err := e.name(t, j.target, e.next(t, j.target))
 		assert.NilError(t, err)
 		for _, f := range frames {
-			file := filepath.Base(f.SourceFile)
+			lines, known := of[f.Function]
 			switch {
-			case f.Kind != PHPFrame || file == "main.php" || f.SourceFile == "" && f.Function != "":
-			case f.Function == "":
-				gone++
-			case f.Line == 0 || (f.Line > 1000) != (file == "other.php"):
+			case f.Kind != PHPFrame || f.SourceFile == "" && f.Line == 0: // count has a copy, which has no name
+			case !known || filepath.Base(f.SourceFile) != "a.php" || f.Line != 0 && (f.Line < lines[0] || f.Line > lines[1]):
 				t.Fatalf("%+v\n%+v", f, frames)
-			default:
-				named[file]++
+			case f.Line != 0:
+				seen[f.Function]++
 			}
 		}
 	}
@@ -124,7 +204,7 @@ func (f phpFunctionOf) add(m *phpMemory, line uint32) (at, variable uint64) {
 		binary.LittleEndian.PutUint64(b[zendFunctionName+8:], m.add(entry))
 		class = []byte(f.className)
 	}
-	file := b[phpFile["8.2"]:]
+	file := b[phpLayouts["8.2"].file:]
 	binary.LittleEndian.PutUint64(file, m.text(f.source))
 	binary.LittleEndian.PutUint32(file[8:], f.first)
 	binary.LittleEndian.PutUint32(file[12:], f.last)
@@ -136,6 +216,9 @@ func (f phpFunctionOf) add(m *phpMemory, line uint32) (at, variable uint64) {
 		source = []byte(f.source)
 	}
 	hash := phpHash(file[8:16], source, name, class)
+	if f.kind == zendInternalFunction {
+		return m.add(b), 0
+	}
 	return m.add(b), uint64(hash&0xffff|hash>>16<<18|phpTop)<<32 | uint64(line)
 }
 
@@ -167,14 +250,16 @@ func TestPHPFrames(t *testing.T) {
 			Frame{Kind: PHPFrame, Function: "PDO::query"}},
 		"of an enum": {phpFunctionOf{kind: zendInternalFunction, class: 2, name: "cases", className: "Suit"}, 0, Frame{}},
 		"a closure":  {phpFunctionOf{kind: zendInternalFunction, flags: 1 << 22, name: "strlen"}, 0, Frame{}},
-		"__call":     {phpFunctionOf{kind: zendInternalFunction, flags: 1 << 18, name: "anything"}, 0, Frame{}},
-		"no kind":    {phpFunctionOf{kind: 3, name: "f", source: "/a.php", last: 9}, 1, Frame{}},
+		"inherited": {phpFunctionOf{kind: zendInternalFunction, flags: 1 << 25, class: 1, name: "count",
+			className: "ArrayObject"}, 0, Frame{}},
+		"__call":  {phpFunctionOf{kind: zendInternalFunction, flags: 1 << 18, name: "anything"}, 0, Frame{}},
+		"no kind": {phpFunctionOf{kind: 3, name: "f", source: "/a.php", last: 9}, 1, Frame{}},
 		"a long name": {phpFunctionOf{kind: zendUserFunction, name: strings.Repeat("f", maxPHPText+1),
 			source: "/a.php"}, 1, Frame{}},
 	} {
 		m := new(phpMemory)
 		at, variable := c.of.add(m, c.line)
-		r, typeInfo := phpReader{m, phpFile["8.2"]}, uint32(variable>>32)
+		r, typeInfo := phpReader{m, phpLayouts["8.2"].file}, uint32(variable>>32)
 		f, lines, err := r.function(at, typeInfo)
 		if c.want == (Frame{}) {
 			assert.Check(t, err != nil, "%s: %+v", what, f)
@@ -184,9 +269,6 @@ func TestPHPFrames(t *testing.T) {
 			f.Line = c.line
 		}
 		assert.Check(t, err == nil && f == c.want, "%s: %+v, %v", what, f, err)
-		if c.of.kind == zendInternalFunction {
-			continue
-		}
 		for bit := range 32 { // each bit of the hash is looked at
 			_, _, err = r.function(at, typeInfo^1<<bit)
 			of := 1<<bit == phpCalled || 1<<bit == phpTop
@@ -195,7 +277,7 @@ func TestPHPFrames(t *testing.T) {
 		for end := range m.Len() { // what cannot be read whole has no name
 			short := new(phpMemory)
 			short.Write(m.Bytes()[:end])
-			_, _, err := (&phpReader{short, phpFile["8.2"]}).function(at, typeInfo)
+			_, _, err := (&phpReader{short, phpLayouts["8.2"].file}).function(at, typeInfo)
 			assert.Check(t, err != nil || end >= m.Len()-256, "%s, %d of %d bytes", what, end, m.Len())
 		}
 	}
@@ -207,7 +289,7 @@ func TestPHPStack(t *testing.T) {
 	m, kind := new(phpMemory), runtimeBy(func(k *runtimeKind) bool { return k.of == libpf.PHP })
 	header := libpf.NewEbpfFrameHeader(libpf.PHPFrame, 0, 3, 0)
 	none := []uint64{header, 0, ^uint64(1)}
-	code := &runtimeCode{phpFile: phpFile["8.2"], pages: newPages()}
+	code := &runtimeCode{php: newPHPLayout("PHP 8.2.29"), pages: newPages()}
 	s := &server{targets: map[libpf.PID]*target{1: {codes: map[*runtimeKind]*runtimeCode{kind: code}}}, places: newPlaces()}
 	stack := func(keep bool, words []uint64, names ...string) {
 		t.Helper()
@@ -254,12 +336,16 @@ func TestPHPHash(t *testing.T) {
 	}
 }
 
-// Versions of which the layout is not known are refused.
+// In a version of which the layout is not known, no function has a name.
 func TestPHPVersions(t *testing.T) {
-	for version, want := range map[string]uint8{
-		"PHP 8.2.29": 152, "PHP 7.4.3": 136, "PHP 8.4.0": 168, "PHP 7.3.1": 0, "PHP 8.6.0": 0, "PHP 8.2": 0, "": 0,
+	for version, want := range map[string]phpLayout{
+		"PHP 8.2.29": {152, 80}, "PHP 7.4.3": {136, 0}, "PHP 8.4.0": {168, 96}, "PHP 7.3.1": {}, "PHP 8.6.0": {},
+		"PHP 8.2": {}, "": {},
 	} {
-		file, err := phpFileOf(version)
-		assert.Check(t, file == want && (err == nil) == (want != 0), "%s: %d, %v", version, file, err)
+		assert.Check(t, *newPHPLayout(version) == want, version)
 	}
+	m := new(phpMemory)
+	at, variable := phpFunctionOf{kind: zendUserFunction, name: "rate", source: "/a.php", last: 9}.add(m, 5)
+	_, _, err := (&phpReader{m, newPHPLayout("PHP 7.3.1").file}).function(at, uint32(variable>>32))
+	assert.Check(t, errors.Is(err, errPHPFunction), err)
 }

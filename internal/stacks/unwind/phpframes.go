@@ -15,31 +15,32 @@ import (
 // phpName is how the engine's names of versions of PHP begin.
 const phpName = "PHP "
 
-// phpFile is where a zend_function has its file, by version (Zend/zend_compile.h).
-var phpFile = map[string]uint8{
-	"7.4": 136, "8.0": 144, "8.1": 144, "8.2": 152, "8.3": 144, "8.4": 168, "8.5": 168,
+// phpLayout is where a zend_function has its file, and the number of its instructions. 0: that is not known, and no
+// function has a name, or the innermost no line.
+type phpLayout struct{ file, oplines uint8 }
+
+// phpLayouts are those of versions (Zend/zend_compile.h). The second number is of those that were run.
+var phpLayouts = map[string]phpLayout{
+	"7.4": {136, 0}, "8.0": {144, 0}, "8.1": {144, 0}, "8.2": {152, 152 - 72}, "8.3": {144, 0}, "8.4": {168, 168 - 72},
+	"8.5": {168, 0},
 }
 
-// openPHP has the program check functions, and their lines.
+// openPHP has the program check functions.
 func (s *server) openPHP(t *target, code *runtimeCode) error {
-	return changeData(s.handler, libpf.PHP, t.PID(), func(info *support.PHPProcInfo) {
-		checksFunctions(info, code.phpFile)
-	})
+	return changeData(s.handler, libpf.PHP, t.PID(), func(info *support.PHPProcInfo) { checksFunctions(info, *code.php) })
 }
 
-// phpFileOf returns where functions of a version ("PHP 8.2.29") have their file.
-func phpFileOf(version string) (uint8, error) {
+// newPHPLayout returns the layout of a version ("PHP 8.2.29"). Of one that the engine reads, and that is not known, no
+// function has a name.
+func newPHPLayout(version string) *phpLayout {
 	number := strings.TrimPrefix(version, phpName)
-	if end := strings.LastIndexByte(number, '.'); end >= 0 {
-		if file := phpFile[number[:end]]; file != 0 {
-			return file, nil
-		}
-	}
-	return 0, fmt.Errorf("%s: %w", version, errors.ErrUnsupported)
+	l := phpLayouts[number[:max(strings.LastIndexByte(number, '.'), 0)]]
+	return &l
 }
 
 // zend_function.type, zend_class_entry.type, and those of zend_function.fn_flags that functions have which PHP makes
-// while it runs: closures, and what stands for __call. Since PHP 7.4.
+// while it runs: closures (ZEND_ACC_CLOSURE), what stands for __call, and those of enums, and of classes that extend one
+// of PHP's own (ZEND_ACC_ARENA_ALLOCATED). Since PHP 7.4.
 const (
 	zendInternalFunction = 1
 	zendUserFunction     = 2
@@ -47,7 +48,7 @@ const (
 
 	zendInternalClass = 1
 
-	zendMadeFunction = 1<<22 | 1<<18
+	zendMadeFunction = 1<<22 | 1<<18 | 1<<25
 )
 
 // maxPHPText bounds the length of a name.
@@ -71,7 +72,7 @@ func (s *server) phpFrames(t *target, code *runtimeCode, word libpf.EbpfFrame) [
 	at := place{t.number, [3]uint64{word[0], word[1], uint64(phpHashOf(typeInfo))}}
 	frames, lines := s.places.get(at, code.areUnchanged)
 	if frames == nil {
-		r := phpReader{memory: code.pages, file: code.phpFile}
+		r := phpReader{code.pages, code.php.file}
 		f, of, err := r.function(word.Variable(0), typeInfo)
 		if err != nil {
 			s.keep = false
@@ -96,6 +97,9 @@ func (s *server) phpFrames(t *target, code *runtimeCode, word libpf.EbpfFrame) [
 // function returns the frame of a function, without the line, and the lines it is from and to.
 func (r *phpReader) function(at uint64, typeInfo uint32) (f Frame, lines Span, err error) {
 	f.Kind = PHPFrame
+	if r.file == 0 {
+		return f, lines, errPHPFunction
+	}
 	var head [24]byte
 	if err := r.read(at, head[:]); err != nil {
 		return f, lines, err
@@ -120,8 +124,8 @@ func (r *phpReader) function(at uint64, typeInfo uint32) (f Frame, lines Span, e
 	f.Function = phpFunctionName(class, name)
 	switch kind {
 	case zendInternalFunction:
-		// PHP registers it when it begins, for ever. Others are made while it runs.
-		if flags&zendMadeFunction != 0 || !isInternal || f.Function == "" {
+		// PHP registers it when it begins, for ever. Others are made while it runs. The program has no hash of it.
+		if phpHashOf(typeInfo) != 0 || flags&zendMadeFunction != 0 || !isInternal || f.Function == "" {
 			return f, lines, errPHPFunction
 		}
 		return f, lines, nil
@@ -201,9 +205,8 @@ func phpHash(lines []byte, texts ...[]byte) uint32 {
 		}
 		hash += uint64(i) + 1
 		mix(binary.LittleEndian.AppendUint64(nil, uint64(len(text))))
-		text, _, _ = bytes.Cut(text[max(0, len(text)-phpTextBytes+1):], []byte{0})
 		var end [phpTextBytes]byte
-		copy(end[:], text)
+		copy(end[:], text[max(0, len(text)-phpTextBytes+1):])
 		mix(end[:])
 	}
 	return max(uint32(hash^hash>>phpHashBits)&(1<<phpHashBits-1), 1)

@@ -18,10 +18,12 @@ import (
 // its name, its class's, its file's, and the lines it is from and to. The frame has a name only if what is read later
 // has the same hash. Another bit says whether the function was called by another one: see Placed.
 //
-// The line is that of the last instruction that PHP has written down, which it does where there may be an exception or
-// a call. In the innermost function that can be long ago, or, before the first, of what was at the same place of PHP's
-// stack. On x86-64, execute_ex has the instruction in r15 (if its kind is hybrid), which is taken if that is the code
-// that runs. A line that cannot be read is none, instead of the end of the stack.
+// The line is that of the instruction that PHP has written down, which it does where there may be an exception or a call.
+// In the innermost function that can be long ago, or, before the first, of what was at the same place of PHP's stack. If
+// the code that runs is the interpreter's, the instruction is in a register (ZEND_VM_IP_GLOBAL_REG), but for the beginning
+// and the end of a call, when it is of another function. So in the innermost function, an instruction has a line only
+// if it is one of that function's, and compiled code has none. A line that cannot be read is none, instead of the end
+// of the stack.
 
 // phpProgram is the program of PHP, and phpTable its table.
 const (
@@ -31,16 +33,21 @@ const (
 
 // In PHP's structures since 7.4.
 const (
-	zendFunctionName  = 8  // in zend_function, followed by the class
-	zendClassName     = 8  // in zend_class_entry
-	zendStringLength  = 16 // in zend_string, followed by the characters
-	zendStringChars   = 24
-	zendFileLines     = 8  // from the file in zend_function: the first line, and the last
-	phpFileInProcInfo = 22 // where support.PHPProcInfo has nothing, for where the file is in zend_function
+	zendFunctionName = 8  // in zend_function, followed by the class
+	zendClassName    = 8  // in zend_class_entry
+	zendStringLength = 16 // in zend_string, followed by the characters
+	zendStringChars  = 24
+	zendFileLines    = 8 // from the file in zend_function: the first line, and the last
+
+	// Where support.PHPProcInfo has nothing: where the file is in zend_function, and the number of instructions,
+	// behind which is where they are.
+	phpFileInProcInfo, phpOplinesInProcInfo = 22, 23
+
+	zendOplineShift = 5 // the size of an instruction (zend_op)
 )
 
 const (
-	// phpTextBytes is how much is hashed of the end of a text, with a NUL.
+	// phpTextBytes is more than what is hashed of the end of a text.
 	phpTextBytes = 128
 
 	// phpHashMultiplier is odd: no two values of a word give the same product.
@@ -59,6 +66,9 @@ const (
 	phpFunctionBack = "php_function_back"
 	phpOpline       = "php_opline"
 	phpOplineBack   = "php_opline_back"
+	phpOplineOf     = "php_opline_of"
+	phpOplineSaved  = "php_opline_saved"
+	phpOplineNone   = "php_opline_none"
 	phpOplineDone   = "php_opline_done"
 	phpOplineKeep   = "php_opline_keep"
 	phpLine         = "php_line"
@@ -80,15 +90,10 @@ func addFunctionChecks(instructions asm.Instructions, types *btf.Spec) (asm.Inst
 	offsets, err := readOffsets(types, map[string][]string{
 		"PerCPURecord": {
 			"trace.pid", "phpUnwindState.zend_execute_data", "pythonUnwindScratch.frame", "pythonUnwindScratch.code",
-			"state.return_address",
+			"state.return_address", "state.text_section_id", "state." + phpOplineRegister,
 		},
-		"PHPProcInfo": {"jit_return_address", "zend_execute_data_prev_execute_data"},
+		"PHPProcInfo": {"zend_execute_data_prev_execute_data"},
 	})
-	if err == nil && runtime.GOARCH == "amd64" {
-		var leaf map[string]int16
-		leaf, err = readOffsets(types, map[string][]string{"PerCPURecord": {"state.r15"}})
-		offsets["state.r15"] = leaf["state.r15"]
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -131,33 +136,55 @@ func addFunctionChecks(instructions asm.Instructions, types *btf.Spec) (asm.Inst
 	return instructions, nil
 }
 
+// phpOplineRegister has the instruction, by the module's name of it.
+var phpOplineRegister = map[string]string{"amd64": "r15", "arm64": "r28"}[runtime.GOARCH]
+
 // oplineCode returns the instructions at the reading of the instruction that a function is at.
 func oplineCode(call asm.Instruction, stack phpStack, offsets map[string]int16) asm.Instructions {
-	opline, leaf := offsets["state.r15"]
-	code := asm.Instructions{
+	scratch := offsets["pythonUnwindScratch.frame"]
+	const last, first = 0, 8
+	return slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.to, asm.R1, asm.DWord).WithSymbol(phpOpline),
 		asm.StoreMem(asm.RFP, stack.call, asm.R3, asm.DWord), // the instruction comes first in a call
 		call.WithMetadata(asm.Metadata{}),
-	}
-	if leaf {
-		code = slices.Concat(code, asm.Instructions{asm.JNE.Imm(asm.R0, 0, phpOplineKeep)},
-			lookUpRecord(stack.key, phpOplineDone), asm.Instructions{
-				asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
-				asm.JNE.Imm(asm.R1, 0, phpOplineDone),
-				asm.LoadMem(asm.R1, asm.R0, offsets["phpUnwindState.zend_execute_data"], asm.DWord),
-				asm.LoadMem(asm.R2, asm.RFP, stack.call, asm.DWord),
-				asm.JNE.Reg(asm.R1, asm.R2, phpOplineDone), // it is not the innermost
-			}, lookUpProcess(phpTable, stack.record, stack.key, offsets["trace.pid"], phpOplineDone), asm.Instructions{
-				asm.LoadMem(asm.R1, asm.R0, offsets["jit_return_address"], asm.DWord),
-				asm.JEq.Imm(asm.R1, 0, phpOplineDone), // it is not hybrid
-				asm.LoadMem(asm.R1, asm.RFP, stack.record, asm.DWord),
-				asm.LoadMem(asm.R1, asm.R1, opline, asm.DWord),
-				asm.LoadMem(asm.R2, asm.RFP, stack.to, asm.DWord),
-				asm.StoreMem(asm.R2, 0, asm.R1, asm.DWord),
-				asm.Mov.Imm(asm.R0, 0).WithSymbol(phpOplineDone),
-			})
-	}
-	return append(code, asm.Ja.Label(phpOplineBack).WithSymbol(phpOplineKeep))
+		asm.JNE.Imm(asm.R0, 0, phpOplineKeep),
+	}, lookUpRecord(stack.key, phpOplineDone), asm.Instructions{
+		asm.LoadMem(asm.R1, asm.R0, offsets["phpUnwindState.zend_execute_data"], asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, stack.call, asm.DWord),
+		asm.JNE.Reg(asm.R1, asm.R2, phpOplineDone), // it is not the innermost
+		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
+		asm.JNE.Imm(asm.R1, 0, phpOplineSaved),
+		asm.LoadMem(asm.R1, asm.R0, offsets["state."+phpOplineRegister], asm.DWord),
+		asm.LoadMem(asm.R2, asm.R0, offsets["state.text_section_id"], asm.DWord),
+		asm.JNE.Imm(asm.R2, 0, phpOplineOf),
+		asm.Mov.Imm(asm.R1, 0), // in compiled code
+		asm.LoadMem(asm.R2, asm.RFP, stack.to, asm.DWord).WithSymbol(phpOplineOf),
+		asm.StoreMem(asm.R2, 0, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R1, 0).WithSymbol(phpOplineSaved),
+	}, lookUpProcess(phpTable, stack.record, stack.key, offsets["trace.pid"], phpOplineNone), asm.Instructions{
+		asm.LoadMem(asm.R1, asm.R0, phpOplinesInProcInfo, asm.Byte),
+		asm.JEq.Imm(asm.R1, 0, phpOplineNone),
+		asm.LoadMem(asm.R3, asm.RFP, stack.function, asm.DWord),
+		asm.Add.Reg(asm.R3, asm.R1),
+		asm.LoadMem(asm.R1, asm.RFP, stack.record, asm.DWord),
+		asm.Add.Imm(asm.R1, int32(scratch)),
+		asm.Mov.Imm(asm.R2, first+8),
+		asm.FnProbeReadUser.Call(),
+		asm.JNE.Imm(asm.R0, 0, phpOplineNone),
+		asm.LoadMem(asm.R3, asm.RFP, stack.record, asm.DWord),
+		asm.LoadMem(asm.R4, asm.RFP, stack.to, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R4, 0, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R3, scratch+first, asm.DWord),
+		asm.Sub.Reg(asm.R1, asm.R2),
+		asm.RSh.Imm(asm.R1, zendOplineShift),
+		asm.LoadMem(asm.R2, asm.R3, scratch+last, asm.Word),
+		asm.JLT.Reg(asm.R1, asm.R2, phpOplineDone),
+		asm.LoadMem(asm.R4, asm.RFP, stack.to, asm.DWord).WithSymbol(phpOplineNone),
+		asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(asm.R4, 0, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol(phpOplineDone),
+		asm.Ja.Label(phpOplineBack).WithSymbol(phpOplineKeep),
+	})
 }
 
 // checkCode returns the instructions at the reading of type_info, which is the last one of a function.
@@ -210,18 +237,18 @@ func checkCode(call asm.Instruction, stack phpStack, offsets map[string]int16) a
 			asm.Add.Imm(asm.R3, zendStringChars),
 			asm.LoadMem(asm.R2, asm.R1, scratch+length, asm.DWord),
 			asm.JLT.Imm(asm.R2, phpTextBytes, short),
-			asm.Sub.Imm(asm.R2, phpTextBytes-1),
 			asm.Add.Reg(asm.R3, asm.R2),
-			asm.Mov.Imm(asm.R2, 0).WithSymbol(short),
+			asm.Sub.Imm(asm.R3, phpTextBytes-1),
+			asm.Mov.Imm(asm.R2, phpTextBytes-1),
+			asm.Mov.Imm(asm.R5, 0).WithSymbol(short),
 		})
 		for i := int16(0); i < phpTextBytes; i += 8 {
-			code = append(code, asm.StoreMem(asm.R1, text+i, asm.R2, asm.DWord))
+			code = append(code, asm.StoreMem(asm.R1, text+i, asm.R5, asm.DWord))
 		}
 		return slices.Concat(code, asm.Instructions{
 			asm.Add.Imm(asm.R1, int32(text)),
-			asm.Mov.Imm(asm.R2, phpTextBytes),
-			asm.FnProbeReadUserStr.Call(),
-			asm.JSLT.Imm(asm.R0, 0, phpCheckFailed),
+			asm.FnProbeReadUser.Call(),
+			asm.JNE.Imm(asm.R0, 0, phpCheckFailed),
 		}, mix(text, phpTextBytes/8), asm.Instructions{
 			asm.Mov.Imm(asm.R0, 0).WithSymbol(none),
 		})
@@ -294,6 +321,7 @@ func checkCode(call asm.Instruction, stack phpStack, offsets map[string]int16) a
 		})
 }
 
-// checksFunctions changes what the program knows of a process for it to check functions. file is where a zend_function
-// has its file.
-func checksFunctions(info *support.PHPProcInfo, file uint8) { info.Pad_cgo_0[0] = file }
+// checksFunctions changes what the program knows of a process for it to check functions.
+func checksFunctions(info *support.PHPProcInfo, l phpLayout) {
+	info.Pad_cgo_0 = [2]byte{l.file, l.oplines}
+}

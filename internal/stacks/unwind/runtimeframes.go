@@ -17,7 +17,7 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 		return []Frame{{Kind: CutFrame}}
 	}
 	code, at := t.codes[kind], place{t.number, [3]uint64(word)}
-	if code.phpFile != 0 {
+	if code.php != nil {
 		return s.phpFrames(t, code, word)
 	}
 	if known, _ := s.places.get(at, code.areUnchanged); known != nil {
@@ -64,7 +64,7 @@ func ofRuntimeItself(f Frame) bool {
 	case V8Frame:
 		return strings.HasPrefix(f.SourceFile, "node:") && f.Function != ""
 	case PHPFrame:
-		return strings.HasPrefix(f.SourceFile, "/") && f.Line != 0
+		return f.Line != 0 && (strings.HasPrefix(f.SourceFile, "/") || strings.HasPrefix(f.SourceFile, "phar:///"))
 	case PythonFrame:
 		return f.Function == "<module>" || strings.HasPrefix(f.SourceFile, "<frozen ") ||
 			filepath.Base(f.SourceFile) == "threading.py"

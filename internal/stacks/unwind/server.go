@@ -400,10 +400,13 @@ func (s *server) openRuntimes(t *target, came *stored) error {
 		return fmt.Errorf("%s: %w", came.missing.name, errNotAttached)
 	}
 	for _, kind := range came.runtimes {
-		if t.codes[kind] != nil {
+		code, err := t.codes[kind], error(nil)
+		if code != nil && kind.of != libpf.PHP { // of which the engine may have stored what it knows anew
 			continue
 		}
-		code, err := findCode(t, kind, s.pages)
+		if code == nil {
+			code, err = findCode(t, kind, s.pages)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", kind.name, err)
 		}

@@ -75,7 +75,7 @@ func LifeOf(word []uint64) Life {
 	case w.Flags().Error():
 	case w.Type() == libpf.NativeFrame:
 		return OfMappings
-	case w.Type() == libpf.HotSpotFrame && len(w) == MaxWord && hasCompileID(w), isPHP(w):
+	case w.Type() == libpf.HotSpotFrame && len(w) == MaxWord && hasCompileID(w), isPHP(w) && len(w) == runtimeWords:
 		return OfProgram
 	}
 	return OfMoment
@@ -95,18 +95,20 @@ func Compiled(words []uint64) []uint64 {
 	return words
 }
 
-// Placed returns the words of a whole stack; if those of PHP are not in their places, the words before them. PHP's
-// functions are walked where the stack has PHP's interpreter, up to the function with which it was entered. Between the
-// making of a call to such a function and the entry, the call's is found where that of its caller is to be, and so on,
-// and the outermost functions are not found: the last one that is was called by another. When such a function has
-// ended, and the interpreter has not left yet, those of its caller are found in its place, and once more in theirs.
-func Placed(words []uint64) []uint64 {
+// Placed returns the words of a stack; if those of PHP are not in their places, the words before them. PHP's functions
+// are walked where the stack has PHP's interpreter (execute_ex), up to the one with which it was entered. When C code
+// has made a call (zend_call_function) and has not entered the interpreter yet, the called function is found where its
+// caller's are to be, theirs where their caller's are, and so on: in a whole stack, the last function that is found was
+// called by another. When such a call has ended and has not left the interpreter yet, all functions are found in its
+// place, and once more in theirs.
+func Placed(words []uint64, isWhole bool) []uint64 {
 	first, isCalled, isOutermost := -1, false, false
 	for at := 0; at < len(words); {
 		word := libpf.EbpfFrame(words[at:])
 		size := int(word.Length())
 		if size == 0 || size > len(word) || word.Flags().Error() {
-			return words
+			isWhole = false
+			break
 		}
 		if isPHP(word) && size == runtimeWords {
 			if first < 0 {
@@ -121,7 +123,7 @@ func Placed(words []uint64) []uint64 {
 		}
 		at += size
 	}
-	if isCalled {
+	if isCalled && isWhole {
 		return words[:first]
 	}
 	return words

@@ -72,6 +72,7 @@ func TestPlaced(t *testing.T) {
 		"not entered yet":   {[][]uint64{native, called, native}, 1},
 		"nor its caller":    {[][]uint64{native, native, called, called, native, called, native}, 2},
 		"ended":             {[][]uint64{native, called, outermost, native, called, outermost, native}, 1},
+		"ended, and cut":    {[][]uint64{native, called, outermost, called, failed}, 1},
 		"cut":               {[][]uint64{native, called, failed}, 3},
 		"without functions": {[][]uint64{native, native}, 2},
 		"a call of PHP's":   {[][]uint64{native, called, none}, 3},
@@ -82,7 +83,7 @@ func TestPlaced(t *testing.T) {
 		"malformed":         {[][]uint64{called, {0}}, 2},
 	} {
 		words, want := slices.Concat(c.words...), slices.Concat(c.words[:c.want]...)
-		assert.Check(t, slices.Equal(Placed(words), want), "%s: %x", what, Placed(words))
+		assert.Check(t, slices.Equal(Placed(words, true), want), "%s: %x", what, Placed(words, true))
 	}
 }
 
