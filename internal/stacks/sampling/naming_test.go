@@ -138,8 +138,8 @@ func TestEndOfChain(t *testing.T) {
 	}
 }
 
-// A stack whose functions of PHP are not in their places is named without these, as one that is cut, but not one that is
-// cut anyway; words of PHP last, but not a function that was not found.
+// A stack whose functions of PHP are not in their places is named without these, as one that is cut, but not one that
+// is cut anyway; words of PHP last, but not a function that was not found.
 func TestNameablePHP(t *testing.T) {
 	native := []uint64{libpf.NewEbpfFrameHeader(libpf.NativeFrame, 0, 2, 0), 1}
 	called := []uint64{libpf.NewEbpfFrameHeader(libpf.PHPFrame, 0, 3, 0), 4096, 1<<48 | 5<<32}

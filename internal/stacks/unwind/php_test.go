@@ -64,8 +64,8 @@ func TestReplacedFunctions(t *testing.T) {
 	}
 	script("first.php", 1)
 	script("other.php", 1000)
-	testenv.WriteFile(t, filepath.Join(dir, "main.php"), "<?php stream_set_blocking(STDIN, false); echo \"ready\\n\";\n"+
-		"for (;;) { include 'first.php'; include 'other.php'; }")
+	testenv.WriteFile(t, filepath.Join(dir, "main.php"),
+		"<?php stream_set_blocking(STDIN, false); echo \"ready\\n\";\nfor (;;) { include 'first.php'; include 'other.php'; }")
 	e := openEngine(t)
 	e.sample(t)
 	j, stdin := startPHP(t, filepath.Join(dir, "main.php"))
@@ -100,7 +100,8 @@ func TestReplacedFunctions(t *testing.T) {
 		replaced = word[1] == itsWord[1]
 		assert.Check(t, !replaced || f == Frame{Kind: PHPFrame}, "%+v", f)
 		f = name(other)
-		assert.Check(t, f.Function == "{closure}" && filepath.Base(f.SourceFile) == "other.php" && f.Line == 1002, "%+v", f)
+		assert.Check(t, f.Function == "{closure}" && filepath.Base(f.SourceFile) == "other.php" && f.Line == 1002,
+			"%+v", f)
 		goOn()
 	}
 }
@@ -114,7 +115,8 @@ func TestPHPProgram(t *testing.T) {
 	assert.NilError(t, os.MkdirAll(dir, 0o755))
 	long, exact := strings.Repeat("f", phpTextBytes+3), strings.Repeat("e", phpTextBytes-1)
 	lines := []string{
-		"<?php", "function " + long + "($n) {", "    for ($i = 0; $i < $n; $i++) { $x = $i * 3; }", "    return $x;", "}",
+		"<?php", "function " + long + "($n) {", "    for ($i = 0; $i < $n; $i++) { $x = $i * 3; }",
+		"    return $x;", "}",
 		"function " + exact + "($n) {", "    for ($i = 0; $i < $n; $i++) { $x = $i * 3; }", "    return $x;", "}",
 		"$o = new class extends ArrayObject {", "    function sum($n) {",
 		"        for ($i = 0, $s = 0; $i < $n; $i++) { $s += $i; }", "        return $s;", "    }", "};",
@@ -146,7 +148,8 @@ func TestPHPProgram(t *testing.T) {
 			lines, known := of[f.Function]
 			switch {
 			case f.Kind != PHPFrame || f.SourceFile == "" && f.Line == 0: // count has a copy, which has no name
-			case !known || filepath.Base(f.SourceFile) != "a.php" || f.Line != 0 && (f.Line < lines[0] || f.Line > lines[1]):
+			case !known, filepath.Base(f.SourceFile) != "a.php",
+				f.Line != 0 && (f.Line < lines[0] || f.Line > lines[1]):
 				t.Fatalf("%+v\n%+v", f, frames)
 			case f.Line != 0:
 				seen[f.Function]++
@@ -248,8 +251,9 @@ func TestPHPFrames(t *testing.T) {
 			Frame{Kind: PHPFrame, Function: "strlen"}},
 		"of a class": {phpFunctionOf{kind: zendInternalFunction, class: 1, name: "query", className: "PDO"}, 0,
 			Frame{Kind: PHPFrame, Function: "PDO::query"}},
-		"of an enum": {phpFunctionOf{kind: zendInternalFunction, class: 2, name: "cases", className: "Suit"}, 0, Frame{}},
-		"a closure":  {phpFunctionOf{kind: zendInternalFunction, flags: 1 << 22, name: "strlen"}, 0, Frame{}},
+		"of an enum": {phpFunctionOf{kind: zendInternalFunction, class: 2, name: "cases",
+			className: "Suit"}, 0, Frame{}},
+		"a closure": {phpFunctionOf{kind: zendInternalFunction, flags: 1 << 22, name: "strlen"}, 0, Frame{}},
 		"inherited": {phpFunctionOf{kind: zendInternalFunction, flags: 1 << 25, class: 1, name: "count",
 			className: "ArrayObject"}, 0, Frame{}},
 		"__call":  {phpFunctionOf{kind: zendInternalFunction, flags: 1 << 18, name: "anything"}, 0, Frame{}},
@@ -272,7 +276,8 @@ func TestPHPFrames(t *testing.T) {
 		for bit := range 32 { // each bit of the hash is looked at
 			_, _, err = r.function(at, typeInfo^1<<bit)
 			of := 1<<bit == phpCalled || 1<<bit == phpTop
-			assert.Check(t, (err == nil) == of && (of || errors.Is(err, errPHPFunction)), "%s, bit %d: %v", what, bit, err)
+			assert.Check(t, (err == nil) == of && (of || errors.Is(err, errPHPFunction)), "%s, bit %d: %v", what,
+				bit, err)
 		}
 		for end := range m.Len() { // what cannot be read whole has no name
 			short := new(phpMemory)
@@ -290,7 +295,9 @@ func TestPHPStack(t *testing.T) {
 	header := libpf.NewEbpfFrameHeader(libpf.PHPFrame, 0, 3, 0)
 	none := []uint64{header, 0, ^uint64(1)}
 	code := &runtimeCode{php: newPHPLayout("PHP 8.2.29"), pages: newPages()}
-	s := &server{targets: map[libpf.PID]*target{1: {codes: map[*runtimeKind]*runtimeCode{kind: code}}}, places: newPlaces()}
+	s := &server{
+		targets: map[libpf.PID]*target{1: {codes: map[*runtimeKind]*runtimeCode{kind: code}}}, places: newPlaces(),
+	}
 	stack := func(keep bool, words []uint64, names ...string) {
 		t.Helper()
 		s.keep = true
@@ -323,9 +330,10 @@ func TestPHPHash(t *testing.T) {
 	lines := []byte{1, 0, 0, 0, 2, 0, 0, 0}
 	seen := make(map[uint32]string)
 	for i, texts := range [][][]byte{
-		{[]byte("/a.php"), []byte("f"), nil}, {[]byte("/a.php"), nil, []byte("f")}, {[]byte("/b.php"), []byte("f"), nil},
-		{[]byte("/a.php"), []byte("g"), nil}, {[]byte("/a.php"), []byte("f"), []byte("C")}, {[]byte("/a.php"), nil, nil},
-		{[]byte("/a.php"), []byte(""), nil}, {bytes.Repeat([]byte("a"), 127), nil, nil},
+		{[]byte("/a.php"), []byte("f"), nil}, {[]byte("/a.php"), nil, []byte("f")},
+		{[]byte("/b.php"), []byte("f"), nil}, {[]byte("/a.php"), []byte("g"), nil},
+		{[]byte("/a.php"), []byte("f"), []byte("C")}, {[]byte("/a.php"), nil, nil}, {[]byte("/a.php"), []byte(""), nil},
+		{bytes.Repeat([]byte("a"), 127), nil, nil},
 		{bytes.Repeat([]byte("a"), 128), nil, nil}, {append([]byte("b"), bytes.Repeat([]byte("a"), 126)...), nil, nil},
 	} {
 		hash := phpHash(lines, texts...)

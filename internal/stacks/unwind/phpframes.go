@@ -21,13 +21,15 @@ type phpLayout struct{ file, oplines uint8 }
 
 // phpLayouts are those of versions (Zend/zend_compile.h). The second number is of those that were run.
 var phpLayouts = map[string]phpLayout{
-	"7.4": {136, 0}, "8.0": {144, 0}, "8.1": {144, 0}, "8.2": {152, 152 - 72}, "8.3": {144, 0}, "8.4": {168, 168 - 72},
-	"8.5": {168, 0},
+	"7.4": {136, 0}, "8.0": {144, 0}, "8.1": {144, 0}, "8.2": {152, 152 - 72}, "8.3": {144, 0},
+	"8.4": {168, 168 - 72}, "8.5": {168, 0},
 }
 
 // openPHP has the program check functions.
 func (s *server) openPHP(t *target, code *runtimeCode) error {
-	return changeData(s.handler, libpf.PHP, t.PID(), func(info *support.PHPProcInfo) { checksFunctions(info, *code.php) })
+	return changeData(s.handler, libpf.PHP, t.PID(), func(info *support.PHPProcInfo) {
+		checksFunctions(info, *code.php)
+	})
 }
 
 // newPHPLayout returns the layout of a version ("PHP 8.2.29"). Of one that the engine reads, and that is not known, no
@@ -39,8 +41,8 @@ func newPHPLayout(version string) *phpLayout {
 }
 
 // zend_function.type, zend_class_entry.type, and those of zend_function.fn_flags that functions have which PHP makes
-// while it runs: closures (ZEND_ACC_CLOSURE), what stands for __call, and those of enums, and of classes that extend one
-// of PHP's own (ZEND_ACC_ARENA_ALLOCATED). Since PHP 7.4.
+// while it runs: closures (ZEND_ACC_CLOSURE), what stands for __call, and those of enums, and of classes that extend
+// one of PHP's own (ZEND_ACC_ARENA_ALLOCATED). Since PHP 7.4.
 const (
 	zendInternalFunction = 1
 	zendUserFunction     = 2

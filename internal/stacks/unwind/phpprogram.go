@@ -18,12 +18,12 @@ import (
 // its name, its class's, its file's, and the lines it is from and to. The frame has a name only if what is read later
 // has the same hash. Another bit says whether the function was called by another one: see Placed.
 //
-// The line is that of the instruction that PHP has written down, which it does where there may be an exception or a call.
-// In the innermost function that can be long ago, or, before the first, of what was at the same place of PHP's stack. If
-// the code that runs is the interpreter's, the instruction is in a register (ZEND_VM_IP_GLOBAL_REG), but for the beginning
-// and the end of a call, when it is of another function. So in the innermost function, an instruction has a line only
-// if it is one of that function's, and compiled code has none. A line that cannot be read is none, instead of the end
-// of the stack.
+// The line is that of the instruction that PHP has written down, which it does where there may be an exception or a
+// call. In the innermost function that can be long ago, or, before the first, of what was at the same place of PHP's
+// stack. If the code that runs is the interpreter's, the instruction is in a register (ZEND_VM_IP_GLOBAL_REG), but for
+// the beginning and the end of a call, when it is of another function. So in the innermost function, an instruction has
+// a line only if it is one of that function's, and compiled code has none. A line that cannot be read is none, instead
+// of the end of the stack.
 
 // phpProgram is the program of PHP, and phpTable its table.
 const (

@@ -49,8 +49,8 @@ func (k *runtimeKind) mayBe(file *pfelf.Reference) bool {
 const maxRuntimes = 2048
 
 // runtimeKinds are those that are switched on. Their place in it is their number in messages. The module has more,
-// which show nothing, or what is wrong, where they were tried: Ruby 3.1 and 3.3, Perl 5.36 to 5.42, Erlang 27 and LuaJIT
-// 2.1 of Debian, .NET 9.0.7. Their code is native.
+// which show nothing, or what is wrong, where they were tried: Ruby 3.1 and 3.3, Perl 5.36 to 5.42, Erlang 27 and
+// LuaJIT 2.1 of Debian, .NET 9.0.7. Their code is native.
 var runtimeKinds = []*runtimeKind{
 	{
 		name: "Python", of: libpf.Python, frames: PythonFrame, words: []libpf.FrameType{libpf.PythonFrame},

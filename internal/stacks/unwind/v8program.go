@@ -118,8 +118,8 @@ func replaceCall(instructions asm.Instructions, source, back string,
 	return append(changed, added...), nil
 }
 
-// statement returns the lines of the source that the last of instructions is of, and those since the call or jump before
-// it: a call's arguments may be on others.
+// statement returns the lines of the source that the last of instructions is of, and those since the call or jump
+// before it: a call's arguments may be on others.
 func statement(instructions asm.Instructions) (lines string) {
 	last := len(instructions) - 1
 	for i := last; i >= 0; i-- {
