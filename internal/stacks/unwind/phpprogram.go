@@ -66,7 +66,6 @@ const (
 	phpFunctionBack = "php_function_back"
 	phpOpline       = "php_opline"
 	phpOplineBack   = "php_opline_back"
-	phpOplineOf     = "php_opline_of"
 	phpOplineSaved  = "php_opline_saved"
 	phpOplineNone   = "php_opline_none"
 	phpOplineDone   = "php_opline_done"
@@ -92,7 +91,7 @@ func addFunctionChecks(instructions asm.Instructions, types *btf.Spec) (asm.Inst
 			"trace.pid", "phpUnwindState.zend_execute_data", "pythonUnwindScratch.frame", "pythonUnwindScratch.code",
 			"state.return_address", "state.text_section_id", "state." + phpOplineRegister,
 		},
-		"PHPProcInfo": {"zend_execute_data_prev_execute_data"},
+		"PHPProcInfo": {"current_execute_data", "zend_execute_data_prev_execute_data"},
 	})
 	if err != nil {
 		return nil, err
@@ -142,43 +141,67 @@ var phpOplineRegister = map[string]string{"amd64": "r15", "arm64": "r28"}[runtim
 // oplineCode returns the instructions at the reading of the instruction that a function is at.
 func oplineCode(call asm.Instruction, stack phpStack, offsets map[string]int16) asm.Instructions {
 	scratch := offsets["pythonUnwindScratch.frame"]
-	const last, first = 0, 8
+	const last, first = 0, 8 // of the function's instructions: their number, and the address
+	read := func(size int32) asm.Instructions {
+		return asm.Instructions{
+			asm.LoadMem(asm.R1, asm.RFP, stack.record, asm.DWord),
+			asm.Add.Imm(asm.R1, int32(scratch)),
+			asm.Mov.Imm(asm.R2, size),
+			asm.FnProbeReadUser.Call(),
+		}
+	}
+	// isOf goes to a label if the instruction at r1 is none of the function's, of which r2 has the address and r3 the
+	// number.
+	isOf := func(not string) asm.Instructions {
+		return asm.Instructions{
+			asm.Mov.Reg(asm.R0, asm.R1),
+			asm.Sub.Reg(asm.R0, asm.R2),
+			asm.RSh.Imm(asm.R0, zendOplineShift),
+			asm.JGE.Reg(asm.R0, asm.R3, not),
+		}
+	}
 	return slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.to, asm.R1, asm.DWord).WithSymbol(phpOpline),
 		asm.StoreMem(asm.RFP, stack.call, asm.R3, asm.DWord), // the instruction comes first in a call
 		call.WithMetadata(asm.Metadata{}),
 		asm.JNE.Imm(asm.R0, 0, phpOplineKeep),
 	}, lookUpRecord(stack.key, phpOplineDone), asm.Instructions{
+		// The innermost function is the one with which the program has begun, the first time.
 		asm.LoadMem(asm.R1, asm.R0, offsets["phpUnwindState.zend_execute_data"], asm.DWord),
 		asm.LoadMem(asm.R2, asm.RFP, stack.call, asm.DWord),
-		asm.JNE.Reg(asm.R1, asm.R2, phpOplineDone), // it is not the innermost
-		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
-		asm.JNE.Imm(asm.R1, 0, phpOplineSaved),
-		asm.LoadMem(asm.R1, asm.R0, offsets["state."+phpOplineRegister], asm.DWord),
-		asm.LoadMem(asm.R2, asm.R0, offsets["state.text_section_id"], asm.DWord),
-		asm.JNE.Imm(asm.R2, 0, phpOplineOf),
-		asm.Mov.Imm(asm.R1, 0), // in compiled code
-		asm.LoadMem(asm.R2, asm.RFP, stack.to, asm.DWord).WithSymbol(phpOplineOf),
-		asm.StoreMem(asm.R2, 0, asm.R1, asm.DWord),
-		asm.Mov.Imm(asm.R1, 0).WithSymbol(phpOplineSaved),
+		asm.JNE.Reg(asm.R1, asm.R2, phpOplineDone),
 	}, lookUpProcess(phpTable, stack.record, stack.key, offsets["trace.pid"], phpOplineNone), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.R0, phpOplinesInProcInfo, asm.Byte),
+		asm.StoreMem(asm.RFP, stack.at, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R3, asm.R0, offsets["current_execute_data"], asm.DWord),
+	}, read(8), asm.Instructions{
+		asm.JNE.Imm(asm.R0, 0, phpOplineNone),
+		asm.LoadMem(asm.R1, asm.RFP, stack.record, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R1, scratch, asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, stack.call, asm.DWord),
+		asm.JNE.Reg(asm.R1, asm.R2, phpOplineDone),
+		asm.LoadMem(asm.R1, asm.RFP, stack.at, asm.DWord),
 		asm.JEq.Imm(asm.R1, 0, phpOplineNone),
 		asm.LoadMem(asm.R3, asm.RFP, stack.function, asm.DWord),
 		asm.Add.Reg(asm.R3, asm.R1),
-		asm.LoadMem(asm.R1, asm.RFP, stack.record, asm.DWord),
-		asm.Add.Imm(asm.R1, int32(scratch)),
-		asm.Mov.Imm(asm.R2, first+8),
-		asm.FnProbeReadUser.Call(),
+	}, read(first+8), asm.Instructions{
 		asm.JNE.Imm(asm.R0, 0, phpOplineNone),
-		asm.LoadMem(asm.R3, asm.RFP, stack.record, asm.DWord),
 		asm.LoadMem(asm.R4, asm.RFP, stack.to, asm.DWord),
+		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R5, scratch+first, asm.DWord),
+		asm.LoadMem(asm.R3, asm.R5, scratch+last, asm.Word),
+		// C code that the interpreter has called keeps the register, or has something else in it.
+		asm.LoadMem(asm.R1, asm.R5, offsets["state.text_section_id"], asm.DWord),
+		asm.JEq.Imm(asm.R1, 0, phpOplineSaved), // compiled code
+		asm.LoadMem(asm.R1, asm.R5, offsets["state."+phpOplineRegister], asm.DWord),
+	}, isOf(phpOplineSaved), asm.Instructions{
+		asm.StoreMem(asm.R4, 0, asm.R1, asm.DWord),
+		asm.Ja.Label(phpOplineDone),
+		asm.LoadMem(asm.R1, asm.R5, offsets["state.return_address"], asm.Byte).WithSymbol(phpOplineSaved),
+		asm.JEq.Imm(asm.R1, 0, phpOplineNone), // no C code has been called
 		asm.LoadMem(asm.R1, asm.R4, 0, asm.DWord),
-		asm.LoadMem(asm.R2, asm.R3, scratch+first, asm.DWord),
-		asm.Sub.Reg(asm.R1, asm.R2),
-		asm.RSh.Imm(asm.R1, zendOplineShift),
-		asm.LoadMem(asm.R2, asm.R3, scratch+last, asm.Word),
-		asm.JLT.Reg(asm.R1, asm.R2, phpOplineDone),
+	}, isOf(phpOplineNone), asm.Instructions{
+		asm.Ja.Label(phpOplineDone),
 		asm.LoadMem(asm.R4, asm.RFP, stack.to, asm.DWord).WithSymbol(phpOplineNone),
 		asm.Mov.Imm(asm.R1, 0),
 		asm.StoreMem(asm.R4, 0, asm.R1, asm.DWord),
