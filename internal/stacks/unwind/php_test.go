@@ -65,7 +65,8 @@ func TestReplacedFunctions(t *testing.T) {
 	script("first.php", 1)
 	script("other.php", 1000)
 	testenv.WriteFile(t, filepath.Join(dir, "main.php"),
-		"<?php stream_set_blocking(STDIN, false); echo \"ready\\n\";\nfor (;;) { include 'first.php'; include 'other.php'; }")
+		"<?php stream_set_blocking(STDIN, false); echo \"ready\\n\";\n"+
+			"for (;;) { include 'first.php'; include 'other.php'; }")
 	e := openEngine(t)
 	e.sample(t)
 	j, stdin := startPHP(t, filepath.Join(dir, "main.php"))
@@ -101,8 +102,8 @@ func TestReplacedFunctions(t *testing.T) {
 			assert.Check(t, f == Frame{Kind: PHPFrame}, "%+v", f)
 		}
 		f := name(other)
-		assert.Check(t, strings.HasPrefix(f.Function, "{closure") && filepath.Base(f.SourceFile) == "other.php" && f.Line == 1002,
-			"%+v", f)
+		assert.Check(t, strings.HasPrefix(f.Function, "{closure") && filepath.Base(f.SourceFile) == "other.php" &&
+			f.Line == 1002, "%+v", f)
 		goOn()
 	}
 }
