@@ -25,10 +25,10 @@ var phpLayouts = map[string]phpLayout{
 	"8.4": {168, 168 - 72}, "8.5": {168, 0},
 }
 
-// openPHP has the program check functions.
+// openPHP has the program check functions, and lines.
 func (s *server) openPHP(t *target, code *runtimeCode) error {
 	return changeData(s.handler, libpf.PHP, t.PID(), func(info *support.PHPProcInfo) {
-		checksFunctions(info, *code.php)
+		info.Pad_cgo_0 = [2]byte{code.php.file, code.php.oplines} // from phpFileInProcInfo on
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
-	"go.opentelemetry.io/ebpf-profiler/support"
 )
 
 // The module's program hands over, for a function of PHP, the address of what describes it (zend_function) and a line.
@@ -342,9 +341,4 @@ func checkCode(call asm.Instruction, stack phpStack, offsets map[string]int16) a
 			asm.Mov.Imm(asm.R0, 0),
 			asm.Ja.Label(phpCheckBack),
 		})
-}
-
-// checksFunctions changes what the program knows of a process for it to check functions.
-func checksFunctions(info *support.PHPProcInfo, l phpLayout) {
-	info.Pad_cgo_0 = [2]byte{l.file, l.oplines}
 }
