@@ -161,6 +161,9 @@ func (p *Process) Identity() procscan.ProcessID { return p.id }
 // are too many about processes of the same user.
 func (p *Process) Log() *zap.Logger { return p.log }
 
+// Exited is closed when the process has ended. It may be called by any goroutine.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
 // IsAttached reports whether Handler.Attach has done its part. It is for the process's goroutine.
 func (p *Process) IsAttached() bool { return p.attached }
 

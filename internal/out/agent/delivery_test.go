@@ -417,6 +417,29 @@ func TestDeliveryAtTheEnd(t *testing.T) {
 	}
 }
 
+// At the end nothing waits for a process that has ended meanwhile.
+func TestDeliveryEndedAtTheEnd(t *testing.T) {
+	neighbor, unread := demo.Start(t, idle), demo.Start(t, demo.Options{Manual: true, Idle: 1, NeverRead: true})
+	r := run(t, patient)
+	neighbor.Registration(1)
+	r.state(unread, process.StateRegistered, "")
+	sender, never := r.registration(neighbor).sender, r.registration(unread).sender
+	r.feedContext(unread, unread.Begin(1), 100)
+	testenv.Poll(t, deadline, "all to be queued", func() bool { return never.Stats().Added == 100 })
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.end()
+	}()
+	testenv.Poll(t, deadline, "the end of the neighbor's", func() bool { return !sender.Stats().Connected })
+	unread.Kill()
+	<-ended
+	stats := never.Stats()
+	assert.Check(t, stats.Queued == 0 && stats.Sent+stats.Dropped[messaging.DropClosed] == 100, "%+v", stats)
+	r.released()
+	r.added()
+}
+
 // A process that republishes a thousand times a second, each time with another storage and another
 // socket, is connected to once a second in the long run, and probed a few times more. It is served again
 // as soon as it is at rest.

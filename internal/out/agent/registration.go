@@ -200,10 +200,17 @@ func (r *registration) writtenSince(identity bpf.ExecID) time.Time {
 }
 
 // Close ends the registration, on shutdown after what is queued was sent, as far as the
-// samples-delay allows.
+// samples-delay and the process's life allow.
 func (r *registration) Close(shutdown bool) {
 	if shutdown {
 		ctx, cancel := context.WithTimeout(r.agent.drainCtx, r.agent.config.SamplesDelay)
+		go func() {
+			select {
+			case <-r.process.Exited(): // nobody is left who could read
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
 		_ = r.sender.Drain(ctx) // what is left then is dropped, and counted, by Close
 		cancel()
 	}
