@@ -63,8 +63,8 @@ func ofSpans(spans, bytes int) (s *Store, trace string, now time.Time) {
 // A query looks at a bounded number of transactions or samples while Add waits, ends with its context, and
 // what is added, evicted and expires meanwhile changes nothing that was asked for before.
 func TestQueryInSteps(t *testing.T) {
-	const n = 30 * step // less than maxSums
-	s, trace, now := ofSpans(n, 4*MinBytes)
+	const n = 8 * step // in several slices
+	s, trace, now := ofSpans(n, MinBytes)
 	r := resource("b", 2)
 	for i := range n {
 		s.Add(newSample(r, i+2, now, stackOf("main")), now)
@@ -75,16 +75,16 @@ func TestQueryInSteps(t *testing.T) {
 		q     Query
 		least int
 	}{
-		"busiest": {Query{Most: 1}, 3 * 30}, // transactions, entries, and keys of entries
-		"trace":   {Query{ID: trace}, 3 * 30},
-		"span":    {Query{ID: span}, 5 * 30}, // and entries of all
-		"service": {Query{Service: "shop-b", Most: 1}, 2 * 30},
+		"busiest": {Query{Most: 1}, 3 * 8}, // transactions, entries, and keys of entries
+		"trace":   {Query{ID: trace}, 3 * 8},
+		"span":    {Query{ID: span}, 5 * 8}, // and entries of all
+		"service": {Query{Service: "shop-b", Most: 1}, 2 * 8},
 	} {
 		ctx := &pauses{Context: t.Context(), store: s}
 		a, err := s.Answer(ctx, test.q, now)
 		assert.Check(t, err == nil && ctx.n >= test.least && !ctx.held && len(a.Transactions) == 1,
 			"%s: %d pauses, held %v, %v", what, ctx.n, ctx.held, err)
-		for stop := 1; stop < ctx.n; stop += 29 {
+		for stop := 1; stop < ctx.n; stop += 7 {
 			ctx := &pauses{Context: t.Context(), store: s, most: stop}
 			_, err := s.Answer(ctx, test.q, now)
 			assert.Assert(t, errors.Is(err, errStopped), "%s does not stop: %v", what, err)
@@ -96,14 +96,14 @@ func TestQueryInSteps(t *testing.T) {
 	ctx.then = func() {
 		later := now.Add(time.Duration(ctx.n) * time.Second)
 		s.Add(newSample(resource("c", 100+ctx.n), n+ctx.n, later, stackOf("c")), later)
-		if ctx.n == 45 { // while entries are copied
+		if ctx.n == 13 { // while entries are copied
 			s.Expire(now.Add(time.Hour))
 			s.Expire(now.Add(2 * time.Hour))
 		}
 		addUp(t, s)
 	}
 	a, err := s.Answer(ctx, Query{ID: trace}, now)
-	if err != nil || len(a.Transactions) != 1 || a.Transactions[0].Samples != n || ctx.n < 46 {
+	if err != nil || len(a.Transactions) != 1 || a.Transactions[0].Samples != n || ctx.n < 14 {
 		t.Errorf("%+v, %v after %d pauses", a.Transactions, err, ctx.n)
 	}
 
@@ -205,19 +205,19 @@ func TestNumbers(t *testing.T) {
 func TestSpans(t *testing.T) {
 	s := NewStore(10*time.Minute, 4*MinBytes)
 	r := resource("a", 1)
-	for i := range 20_000 {
+	for i := range 5000 {
 		sample := newSample(r, i, begin, stackOf("main"))
 		sample.SpanID = [8]byte{0xab, 0xcd, 0xef, 1, 2, 3, 4, 5}
-		sample.Count = uint64(1 + i/19_999)
+		sample.Count = uint64(1 + i/4999)
 		s.Add(sample, begin)
 	}
 	for _, id := range []string{"abcdef0102030405", "abcdef01", "abcdef010"} {
 		a := answer(t, s, Query{ID: id, Most: 3}, begin)
-		if len(a.Transactions) != 3 || a.More != 20_000-3 || a.Transactions[0].Samples != 2 || a.Ambiguous != nil {
+		if len(a.Transactions) != 3 || a.More != 5000-3 || a.Transactions[0].Samples != 2 || a.Ambiguous != nil {
 			t.Errorf("%s: %+v, %d more, %q", id, a.Transactions, a.More, a.Ambiguous)
 		}
 	}
-	other := newSample(r, 20_001, begin, stackOf("main"))
+	other := newSample(r, 5001, begin, stackOf("main"))
 	other.SpanID = [8]byte{0xab, 0xcd, 0xee}
 	s.Add(other, begin)
 	a := answer(t, s, Query{ID: "abcde"}, begin)
@@ -228,11 +228,11 @@ func TestSpans(t *testing.T) {
 func ofGrowingTexts(spans int) (s *Store, trace string, now time.Time) {
 	s, trace, now = ofSpans(spans, 64<<20)
 	for i, text := range []string{"<", "\xff", "x", "\x00"} {
+		attributes := profile.NewAttributes([]profile.Attribute{{Key: "k", Value: strings.Repeat(text, 30_000)}})
 		for j := range 200 {
 			sample := newSample(resource("b", i), 7, now, stackOf(strings.Repeat(text, 1000+j)))
 			sample.TID, sample.Thread = j, strings.Repeat(text, 15)
-			long := strings.Repeat(text, 30_000)
-			sample.Attributes = profile.NewAttributes([]profile.Attribute{{Key: "k", Value: long}})
+			sample.Attributes = attributes
 			s.Add(sample, now)
 		}
 	}
@@ -241,14 +241,14 @@ func ofGrowingTexts(spans int) (s *Store, trace string, now time.Time) {
 
 // An answer's text is bounded, whatever is kept; what is left out is counted for its transaction.
 func TestSizeOfAnswer(t *testing.T) {
-	s, trace, now := ofGrowingTexts(2 * maxSums)
+	s, trace, now := ofGrowingTexts(maxSums / 4 * 5)
 	addUp(t, s)
 	for _, q := range []Query{{ID: trace}, {}} {
 		a := answer(t, s, q, now)
 		text, err := json.Marshal(a)
 		several := slices.ContainsFunc(a.Samples, func(of Sample) bool { return of.Several })
 		assert.Check(t, err == nil && len(text) <= answerBytes+4096 && several &&
-			a.Transactions[0].Samples == 2*maxSums,
+			a.Transactions[0].Samples == maxSums/4*5,
 			"%d bytes, threads and spans left out: %v, %v", len(text), several, err)
 	}
 }
@@ -259,10 +259,10 @@ func TestWhatIsLeftOut(t *testing.T) {
 		setup, hotSpans, hotCount, stacks int
 		complete                          bool // all methods are there
 	}{
-		"spans":      {2 * maxSums, 1000, 100, 0, true},
-		"one span":   {2 * maxSums, 1, 100_000, 0, true},
+		"spans":      {maxSums / 4 * 5, 1000, 100, 0, true},
+		"one span":   {maxSums / 4 * 5, 1, 100_000, 0, true},
 		"some spans": {20_000, 12_700, 1, 0, true},
-		"stacks":     {2 * maxSums, 10_000, 1, 20_000, false},
+		"stacks":     {maxSums / 4 * 5, 10_000, 1, 14_000, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := NewStore(24*time.Hour, 64<<20)
@@ -313,12 +313,13 @@ func TestAnswersAddUp(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	s := NewStore(24*time.Hour, 64<<20)
 	resources := []*profile.Resource{resource("a", 1), resource("b", 2)}
-	for i := range 70_000 {
+	for i := range 40_000 { // more than maxSums
 		now := begin.Add(time.Duration(i) * time.Millisecond)
-		method := fmt.Sprint(random.IntN(1 + random.IntN(60_000)))
+		method := fmt.Sprintf("%060d", random.IntN(1+random.IntN(60_000)))
 		sample := newSample(resources[i%2], random.IntN(2), now, stackOf(method))
 		binary.BigEndian.PutUint64(sample.SpanID[:], uint64(random.IntN(1+random.IntN(100_000))))
 		sample.TID, sample.Count = random.IntN(3), 1+uint64(random.IntN(50))
+		sample.Thread = "\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01" // which take room in an answer
 		s.Add(sample, now)
 	}
 	addUp(t, s)

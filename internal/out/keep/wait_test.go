@@ -97,9 +97,10 @@ func TestManyWaits(t *testing.T) {
 	r := resource("a", 1)
 	first := newSample(r, 0, begin, stackOf("main"))
 	s.Add(first, begin)
+	long := strings.Repeat("s", 1<<16)
 	for i := range 3 * MinBytes / partOfWaits / causeBytes {
 		w := byHolder(time.Millisecond)
-		w.Path, w.Waker.Service = fmt.Sprint("/", i), strings.Repeat("s", 1<<16)
+		w.Path, w.Waker.Service = fmt.Sprint("/", i), long
 		s.Add(newWait(r, i+1, begin, stackOf("main", fmt.Sprint("method", i)), w), begin)
 	}
 	addUp(t, s)
