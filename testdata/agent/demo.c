@@ -91,7 +91,7 @@ static const struct {
     [READ_AT_ONCE] = {"read-at-once", NULL, "do not poll the socket, wait for it"},
     [PROCESSES] = {"processes", "N",
                    "as so many processes, at sockets PATH.0, PATH.1, ... (this one)"},
-    [REST] = {"rest", NULL, "threads that burn CPU sleep half of the time"},
+    [REST] = {"rest", NULL, "threads that burn CPU sleep three quarters of the time"},
     [HELP] = {"help", NULL, "this text"},
 };
 

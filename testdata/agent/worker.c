@@ -64,8 +64,9 @@ static void rest(struct worker *w, uint64_t until_ns) {
 /* What was written is paged out some time later, as a kernel short of memory would do it. */
 #define STAYS_NS 20000000
 
-/* How long a busy thread that rests works, and sleeps. */
+/* How long a busy thread that rests works before it sleeps, and how much longer it sleeps. */
 #define SPELL_NS 2000000
+#define REST_SPELLS 3
 
 /* How often a thread works between two readings of the clock. Samples are to be of the work, and
  * where a C library does not find the kernel's vDSO, a reading is a system call, which on emulated
@@ -120,7 +121,7 @@ static void switch_and_work(struct worker *w) {
 static void rest_from_work(struct worker *w) {
     uint64_t now = options->rests ? now_ns() : 0;
     if (now > w->rests_ns) {
-        rest(w, now + SPELL_NS);
+        rest(w, now + REST_SPELLS * SPELL_NS);
         w->rests_ns = now_ns() + SPELL_NS;
     }
 }

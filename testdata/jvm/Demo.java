@@ -13,6 +13,7 @@ import java.util.HexFormat;
 import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * An APM agent in a real JVM, as far as the correlation protocol goes: storage and slots lie in
@@ -53,6 +54,15 @@ final class Demo {
 
     /** How long transactions are of threads that begin them without a command. */
     private static final long TRANSACTION_NANOS = 40_000_000;
+
+    private static final boolean RESTS = System.getenv("REST") != null;
+
+    /** Has a thread that burns CPU sleep three times as long as it has worked, if REST is set. */
+    private static void rest(long since) {
+        if (RESTS) {
+            LockSupport.parkNanos(3 * (System.nanoTime() - since));
+        }
+    }
 
     /** Offsets in a thread slot: protocol, section 2. */
     private static final int VALID = 2, TRACE_PRESENT = 3, TRACE_FLAGS = 4, IDS = 5, SLOT_BYTES = 37;
@@ -135,7 +145,11 @@ final class Demo {
         void burn() {
             double x = index;
             while (!wanted) {
-                x = Math.sqrt(x + 1) * 3;
+                long since = System.nanoTime();
+                for (int i = 0; i < 100_000; i++) {
+                    x = Math.sqrt(x + 1) * 3;
+                }
+                rest(since);
             }
             result = x;
         }
@@ -160,9 +174,11 @@ final class Demo {
         void work(String kind) {
             while (true) {
                 begin();
-                for (long end = System.nanoTime() + TRANSACTION_NANOS; System.nanoTime() < end; ) {
+                long since = System.nanoTime();
+                while (System.nanoTime() - since < TRANSACTION_NANOS) {
                     Work.run(kind, index);
                 }
+                rest(since);
             }
         }
 

@@ -47,6 +47,9 @@ func StartJVM(t testing.TB, o JVMOptions) *Process {
 	if o.NeverRead {
 		o.Env = append(slices.Clone(o.Env), "NEVER_READ=1")
 	}
+	if _, isTest := t.(*testing.T); isTest && rests {
+		o.Env = append(slices.Clone(o.Env), "REST=1")
+	}
 	l := newLauncher(t, o.Placement)
 	jar := l.add(filepath.Join(built, "demo-jvm.jar"), "demo.jar", 0o644)
 	library := l.add(filepath.Join(built, "demo-jvm.so"), LibraryName(false), 0o600)

@@ -69,8 +69,8 @@ type Placement struct {
 	FixedLayout  bool     // everything at the same addresses whenever the program is executed
 }
 
-// Rest has the busy threads of all demo processes that tests start from now on sleep half of the time, unless they
-// rewrite their slots: for packages whose tests wait for other things than CPU time. Those on a quiet machine, and
+// Rest has the busy threads of all demo processes that tests start from now on sleep three quarters of the time, unless
+// they rewrite their slots: for packages whose tests wait for other things than CPU time. Those on a quiet machine, and
 // benchmarks, have threads that burn all that they get.
 func Rest() { rests = !soaking }
 
