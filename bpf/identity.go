@@ -30,7 +30,7 @@ type identities struct {
 }
 
 func openIdentities() (*identities, error) {
-	spec, err := decompress(identityObject)
+	spec, err := shared.read(identityObject)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unsafe"
 	"weak"
 
 	"github.com/cilium/ebpf"
@@ -70,8 +71,9 @@ func shorten(err error) error {
 // and until the next garbage collection: loads come in rows, and most of their CPU time is that of reading
 // the types, which nobody should pay for with memory afterwards.
 type typeCache struct {
-	mu    sync.Mutex
-	types weak.Pointer[btf.Cache]
+	mu      sync.Mutex
+	types   weak.Pointer[btf.Cache]
+	objects map[*byte]*ebpf.CollectionSpec // what is in those that were read; nil: it is not kept
 }
 
 var shared typeCache
@@ -87,13 +89,34 @@ func (c *typeCache) cache() *btf.Cache {
 	return types
 }
 
+// read returns what is in an object, for the caller to change.
+func (c *typeCache) read(object []byte) (*ebpf.CollectionSpec, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := unsafe.SliceData(object)
+	if spec := c.objects[key]; spec != nil {
+		return spec.Copy(), nil
+	}
+	spec, err := decompress(object)
+	if err == nil && c.objects != nil {
+		c.objects[key] = spec.Copy()
+	}
+	return spec, err
+}
+
 // KernelTypes returns the types of the kernel, which loads share: see typeCache. The caller must not keep it. The error
 // is a [MissingError] if there are none.
 func KernelTypes() (*btf.Spec, error) { return kernelTypes(shared.cache()) }
 
-// KeepTypes returns a reference that keeps the types that loads share: for processes that load again and again, such as
-// tests.
-func KeepTypes() any { return shared.cache() }
+// KeepTypes returns a reference that keeps the types that loads share, and has what is in objects kept for good: for
+// processes that load again and again, such as tests.
+func KeepTypes() any {
+	types := shared.cache()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	shared.objects = make(map[*byte]*ebpf.CollectionSpec)
+	return types
+}
 
 // kernelTypes reads the BTF of the kernel.
 func kernelTypes(types *btf.Cache) (*btf.Spec, error) {

@@ -277,7 +277,7 @@ type writers struct {
 }
 
 func openWriters() (*writers, error) {
-	spec, err := decompress(writersObject)
+	spec, err := shared.read(writersObject)
 	if err != nil {
 		return nil, err
 	}

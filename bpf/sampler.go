@@ -227,7 +227,7 @@ func (s *Sampler) open() (err error) {
 
 // newSpec returns what is in the object, with constants and sizes of tables by the options.
 func (s *Sampler) newSpec(cpus int) (*ebpf.CollectionSpec, error) {
-	spec, err := decompress(samplerObject)
+	spec, err := shared.read(samplerObject)
 	if err != nil {
 		return nil, err
 	}

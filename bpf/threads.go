@@ -61,7 +61,7 @@ const recordBytes = int(unsafe.Sizeof(threadsThreadRecord{}))
 // OpenThreads loads the program; the caller must Close. The error is a [MissingError] when the
 // machine or the process lacks something.
 func OpenThreads() (*Threads, error) {
-	spec, err := decompress(threadsObject)
+	spec, err := shared.read(threadsObject)
 	if err != nil {
 		return nil, err
 	}

@@ -161,7 +161,7 @@ func (w *Waits) open() (err error) {
 	if w.cpus, err = ebpf.PossibleCPU(); err != nil {
 		return fmt.Errorf("counting CPUs: %w", err)
 	}
-	spec, err := decompress(waitsObject)
+	spec, err := shared.read(waitsObject)
 	if err != nil {
 		return err
 	}

@@ -162,7 +162,7 @@ func (w *Waits) sharedWithWalks() map[string]*ebpf.Map {
 }
 
 func (w *Waits) newWalksSpec(level uint32) (*ebpf.CollectionSpec, error) {
-	spec, err := decompress(walksObject)
+	spec, err := shared.read(walksObject)
 	if err != nil {
 		return nil, err
 	}
