@@ -59,11 +59,11 @@ func TestStacksInSystemCalls(t *testing.T) {
 // On kernels that can freeze, no memory of a thread that is in the kernel is read, whether of its context or
 // of its stack, not later either. Samples of its user code are as ever.
 func TestKernelThatFreezes(t *testing.T) {
-	p := demo.Start(t, inSystemCalls)
-	untraced := demo.Start(t, inSystemCalls)
 	s := openSampler(t, SamplerOptions{
 		KernelStacks: true, KeepUntraced: true, SamplesPerSecond: 2000, DeferredBytes: 1 << 24, freezes: true,
 	})
+	p := demo.Start(t, inSystemCalls)
+	untraced := demo.Start(t, inSystemCalls)
 	addDemo(t, s, p)
 	without := addRules(t, s, untraced.PID, func() TargetRules { return TargetRules{} })
 	testenv.Poll(t, waiting, "samples of user code and in the kernel", func() bool {
@@ -86,8 +86,8 @@ func TestKernelThatFreezes(t *testing.T) {
 // A program that the kernel's verifier refuses is loaded without what finds callers that are not in the chain of
 // frame pointers: samples are counted, and no caller is said to be unknown.
 func TestChainOnly(t *testing.T) {
-	p := demo.Start(t, inSystemCalls)
 	s := openSampler(t, SamplerOptions{SamplesPerSecond: 2000, ChainOnly: true})
+	p := demo.Start(t, inSystemCalls)
 	addDemo(t, s, p)
 	testenv.Poll(t, waiting, "samples", func() bool { return readCounters(t, s)[Correlated] >= 10 })
 	stop(t, s)

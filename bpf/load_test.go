@@ -15,7 +15,7 @@ import (
 func TestRefusedLate(t *testing.T) {
 	testenv.NeedRoot(t)
 	instructions := asm.Instructions{asm.Mov.Imm(asm.R0, 0)}
-	for range 100_000 {
+	for range 10_000 {
 		instructions = append(instructions, asm.Add.Imm(asm.R0, 1))
 	}
 	instructions = append(instructions, asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), asm.Return())

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -18,99 +17,96 @@ import (
 	"correlator/tlsdesc"
 )
 
-// circumstances are what a process can lack, each tested in a new process, on the thread that
-// prepare has changed.
+// circumstances are what a process can lack, each tested on a thread that prepare has changed, in one of these new
+// processes: in that of another, more may be known of the kernel.
 var circumstances = []struct {
+	process string
 	name    string
-	attr    syscall.SysProcAttr
 	prepare func() error
 	feature string // of the MissingError; empty: opening succeeds
 	remedy  string // part of it
 
 	withoutAdmin bool // the sampler cannot be opened where perf events need CAP_SYS_ADMIN
 }{{
+	process: "permissions",
 	name:    "no capabilities",
 	prepare: func() error { return keepCapabilities() },
 	feature: "CAP_BPF and CAP_PERFMON",
 	remedy:  "grant the process CAP_BPF and CAP_PERFMON",
 }, {
+	process: "permissions",
 	name:    "no CAP_BPF",
 	prepare: func() error { return keepCapabilities(unix.CAP_PERFMON) },
 	feature: "CAP_BPF",
 	remedy:  "grant the process CAP_BPF",
 }, {
+	process: "permissions",
 	name:    "no CAP_PERFMON",
 	prepare: func() error { return keepCapabilities(unix.CAP_BPF) },
 	feature: "CAP_PERFMON",
 	remedy:  "grant the process CAP_PERFMON",
 }, {
-	name:         "CAP_BPF and CAP_PERFMON only",
-	prepare:      func() error { return keepCapabilities(unix.CAP_BPF, unix.CAP_PERFMON) },
-	withoutAdmin: true,
-}, {
-	name:    "CAP_SYS_ADMIN only",
-	prepare: func() error { return keepCapabilities(unix.CAP_SYS_ADMIN) },
-}, {
-	name: "user namespace",
-	attr: syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}},
-	},
-	prepare: func() error { return nil },
-	feature: "capabilities in the initial user namespace",
-	remedy:  "outside of user namespaces",
-}, {
-	name:    "no kernel BTF",
-	attr:    syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS},
-	prepare: func() error { return hide("/sys/kernel/btf") },
-	feature: "kernel type information (/sys/kernel/btf/vmlinux)",
-	remedy:  "CONFIG_DEBUG_INFO_BTF",
-}, {
-	name:    "no sysfs",
-	attr:    syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS},
-	prepare: func() error { return hide("/sys") },
-	feature: "kernel type information (/sys/kernel/btf/vmlinux)",
-	remedy:  "mount /sys",
-}, {
-	name:    "no procfs",
-	attr:    syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS},
-	prepare: func() error { return hide("/proc") },
-	feature: "ourselves in /proc (/proc/self/mountinfo)",
-	remedy:  "mount -t proc proc /proc",
-}, {
+	process: "permissions",
 	name:    "bpf refused by seccomp",
 	prepare: func() error { return failBPF(unix.EPERM) },
 	feature: "permission to use bpf(2)",
 	remedy:  "allow it in the seccomp profile",
 }, {
+	process:      "permissions",
+	name:         "CAP_BPF and CAP_PERFMON only",
+	prepare:      func() error { return keepCapabilities(unix.CAP_BPF, unix.CAP_PERFMON) },
+	withoutAdmin: true,
+}, {
+	process: "permissions",
+	name:    "CAP_SYS_ADMIN only",
+	prepare: func() error { return keepCapabilities(unix.CAP_SYS_ADMIN) },
+}, {
+	// Kernels before 5.11 charge eBPF to this limit, which is raised.
+	process: "permissions",
+	name:    "no locked memory",
+	prepare: func() error {
+		return unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{})
+	},
+}, {
+	process: "user namespace",
+	name:    "user namespace",
+	prepare: func() error { return nil },
+	feature: "capabilities in the initial user namespace",
+	remedy:  "outside of user namespaces",
+}, {
+	process: "files",
+	name:    "no kernel BTF",
+	prepare: func() error { return hide("/sys/kernel/btf") },
+	feature: "kernel type information (/sys/kernel/btf/vmlinux)",
+	remedy:  "CONFIG_DEBUG_INFO_BTF",
+}, {
+	process: "files",
+	name:    "no sysfs",
+	prepare: func() error { return hide("/sys") },
+	feature: "kernel type information (/sys/kernel/btf/vmlinux)",
+	remedy:  "mount /sys",
+}, {
+	process: "files",
+	name:    "no procfs",
+	prepare: func() error { return hide("/proc") },
+	feature: "ourselves in /proc (/proc/self/mountinfo)",
+	remedy:  "mount -t proc proc /proc",
+}, {
+	process: "no bpf",
 	name:    "no bpf system call",
 	prepare: func() error { return failBPF(unix.ENOSYS) },
 	feature: "the bpf system call",
 	remedy:  "CONFIG_BPF_SYSCALL",
-}, {
-	// Kernels before 5.11 charge eBPF to this limit, which is raised.
-	name: "no locked memory",
-	prepare: func() error {
-		return unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{})
-	},
 }}
 
 func TestMissing(t *testing.T) {
 	testenv.NeedRoot(t)
-	inner := os.Getenv(innerVariable)
-	if inner == "" {
-		openThreads(t).Close() // skips the test if something is missing
-	}
-	for _, c := range circumstances {
-		t.Run(c.name, func(t *testing.T) {
-			switch inner {
-			case "":
-				test := "^TestMissing$/^" + regexp.QuoteMeta(strings.ReplaceAll(c.name, " ", "_")) + "$"
-				output := runAgain(t, c.name, test, &c.attr)
-				assert.Check(t, strings.Contains(output, "--- PASS: "+t.Name()+" "),
-					"the test did not run there:\n%s", output)
-			case c.name:
+	if inner := os.Getenv(innerVariable); inner != "" {
+		for _, c := range circumstances {
+			if c.process != inner {
+				continue
+			}
+			t.Run(c.name, func(t *testing.T) {
 				runtime.LockOSThread()   // never unlocked: the thread ends with the test
 				raiseLockedMemoryLimit() // before Linux 5.11 it counts, and without CAP_SYS_RESOURCE it stays
 				assert.NilError(t, c.prepare())
@@ -121,8 +117,23 @@ func TestMissing(t *testing.T) {
 					return
 				}
 				verifyMissing(t, c.feature, c.remedy)
+			})
+		}
+		return
+	}
+	openThreads(t).Close() // skips the test if something is missing
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}}
+	outputs := make(map[string]string)
+	for _, c := range circumstances {
+		if outputs[c.process] == "" {
+			attr := new(syscall.SysProcAttr)
+			if c.process == "user namespace" {
+				attr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids}
 			}
-		})
+			outputs[c.process] = runAgain(t, c.process, "^TestMissing$", attr)
+		}
+		passed := "--- PASS: TestMissing/" + strings.ReplaceAll(c.name, " ", "_") + " "
+		assert.Check(t, strings.Contains(outputs[c.process], passed), "no %q:\n%s", passed, outputs[c.process])
 	}
 }
 
@@ -176,8 +187,11 @@ func keepCapabilities(capabilities ...int) error {
 	return unix.Capset(&header, &sets[0])
 }
 
-// hide mounts an empty directory over dir. It needs a mount namespace of our own.
+// hide mounts an empty directory over dir, in a mount namespace of the calling thread.
 func hide(dir string) error {
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+		return err
+	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -127,8 +128,8 @@ var recordTests = []struct {
 
 // What a record and a slot say, together and each alone, and what is counted of it: every sample once.
 func TestRecords(t *testing.T) {
-	c, all := startRecords(t, "still")
 	s := openSampler(t, SamplerOptions{KeepUntraced: true, KeepUnsampled: true, BySpan: true, DeferredBytes: 16 << 20})
+	c, all := startRecords(t, "still")
 	for _, test := range recordTests {
 		t.Run(test.name, func(t *testing.T) {
 			rules := TargetRules{Keys: all.Keys, KnownKeys: all.KnownKeys}
@@ -203,9 +204,9 @@ func TestRecords(t *testing.T) {
 
 // Without any key that is wanted, attributes are not read.
 func TestNoKeys(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
 	c, rules := startRecords(t, "still")
 	c.ask("record "+recordOf("000162"+"ff0161"+"02", 0), "done")
-	s := openSampler(t, SamplerOptions{})
 	addRules(t, s, c.pid, func() TargetRules { return TargetRules{OTel: rules.OTel, KnownKeys: 1} })
 	waitForOutcome(t, s, Correlated)
 	stop(t, s)
@@ -251,7 +252,7 @@ func wholeRecord(t testing.TB, c Count) {
 	want.Attributes = binary.NativeEndian.AppendUint64([]byte{0, 8}, ^key)
 	want.Attributes = append(want.Attributes, 1, byte(key%40))
 	want.Attributes = append(want.Attributes, bytes.Repeat([]byte{byte(key)}, int(key%40))...)
-	assert.Check(t, fmt.Sprint(c) == fmt.Sprint(want), "of several records: %+v", c)
+	assert.Check(t, reflect.DeepEqual(c, want), "of several records: %+v", c)
 }
 
 // While records are written as fast as a thread can, no count has parts of two. Each sample is drained
@@ -259,13 +260,13 @@ func wholeRecord(t testing.TB, c Count) {
 func TestRewritingRecords(t *testing.T) {
 	for mode, maxCounts := range map[string]int{"exchange": 2, "rewrite": 0} {
 		t.Run(mode, func(t *testing.T) {
-			c, rules := startRecords(t, mode)
-			rules.Elastic, rules.Keys = tlsdesc.Rule{}, []uint8{0, 1}
 			options := SamplerOptions{SamplesPerSecond: MaxSamplesPerSecond, BySpan: true, MaxCounts: maxCounts}
 			if testing.Short() { // where a sample takes so long that the thread gets no further meanwhile
 				options.SamplesPerSecond = 200
 			}
 			s := openSampler(t, options)
+			c, rules := startRecords(t, mode)
+			rules.Elastic, rules.Keys = tlsdesc.Rule{}, []uint8{0, 1}
 			addRules(t, s, c.pid, func() TargetRules { return rules })
 			wanted := uint64(2_000)
 			if *long {
@@ -305,12 +306,12 @@ func TestRewritingRecords(t *testing.T) {
 
 // Attributes that are read before a stack is unwound are those of its count.
 func TestUnwoundRecord(t *testing.T) {
-	p, rules := startRecords(t, "rewrite")
-	rules.Keys = []uint8{0, 1}
 	s := openSampler(t, SamplerOptions{BySpan: true})
 	c := openChain(t)
 	c.ask(asked{Words: 3})
 	setUnwinder(t, s, c.unwinder())
+	p, rules := startRecords(t, "rewrite")
+	rules.Keys = []uint8{0, 1}
 	unwind(t, s, addRules(t, s, p.pid, func() TargetRules { return rules }))
 	drainAll(t, s) // of before
 	unwound := 0

@@ -34,6 +34,9 @@ func openSampler(t testing.TB, options SamplerOptions) *Sampler {
 	if options.SamplesPerSecond == 0 {
 		options.SamplesPerSecond = 1000
 	}
+	if options.MaxStacks == 0 && !options.KernelStacks {
+		options.MaxStacks = 2048 // the kernel writes all of the table first
+	}
 	s, err := OpenSampler(options)
 	if errors.Is(err, errors.ErrUnsupported) {
 		testenv.Missing(t, err.Error())
@@ -309,9 +312,9 @@ func TestRewriting(t *testing.T) {
 
 // The sum of all counters is how often the program ran, as counted by the kernel.
 func TestEverySampleIsCounted(t *testing.T) {
-	p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: time.Millisecond})
 	enableStats(t)
 	s := openSampler(t, SamplerOptions{SamplesPerSecond: 5000, KernelStacks: true, MaxCounts: 2, MaxStacks: 2})
+	p := demo.Start(t, demo.Options{Busy: 2, Transaction: time.Millisecond, Gap: time.Millisecond})
 	addDemo(t, s, p)
 	for _, outcome := range []KernelOutcome{NoTarget, NoTrace, TableFull} {
 		// At any time so far: nothing reads the ring buffer, and when it is full samples are lost.

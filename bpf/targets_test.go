@@ -14,9 +14,9 @@ import (
 )
 
 func TestSetTarget(t *testing.T) {
+	s := openSampler(t, SamplerOptions{MaxTargets: 1})
 	p := demo.Start(t, demo.Options{Busy: 1, Gap: -1})
 	other := demo.Start(t, demo.Options{})
-	s := openSampler(t, SamplerOptions{MaxTargets: 1})
 	first := addDemo(t, s, p)
 	waitForOutcome(t, s, Correlated)
 	again := addDemo(t, s, p)
@@ -163,19 +163,20 @@ func TestIOWorkerIsNotSampled(t *testing.T) {
 // A thread has no slot if its DTV is too short for the module, of which nothing beyond is read, or
 // older than it, or if the module has no block yet.
 func TestNoSlotInDTV(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Busy: 1, Gap: -1})
 	for name, change := range map[string]func(*tlsdesc.Rule){
 		"too short": func(rule *tlsdesc.Rule) { rule.Module = 1 << 30 },
 		"too old":   func(rule *tlsdesc.Rule) { rule.Generation = 1 << 30 },
 		"no block":  func(rule *tlsdesc.Rule) { rule.Module += 5 }, // among the DTV's spare entries
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := openSampler(t, SamplerOptions{})
-			p := demo.Start(t, demo.Options{Flavor: demo.GlibcDynamic, Busy: 1, Gap: -1})
 			rule := demoRule(t, p)
 			change(&rule)
-			addTarget(t, s, p.PID, func() tlsdesc.Rule { return rule })
+			target := addTarget(t, s, p.PID, func() tlsdesc.Rule { return rule })
 			waitForOutcome(t, s, NoSlot)
-			stop(t, s)
+			assert.NilError(t, s.RemoveTarget(target))
+			waitForOutcome(t, s, NoTarget) // none of the target is being taken any more
 			counters := readCounters(t, s)
 			assert.Check(t, counters[Correlated]+counters[Unreadable] == 0, "counters %v", counters)
 		})

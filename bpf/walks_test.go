@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"net/netip"
 	"os/exec"
@@ -427,7 +426,7 @@ func TestWalksKernel(t *testing.T) {
 	got := newSpent(t, openWalks(t, s, WaitOptions{Period: time.Millisecond, MaxWalks: 1 << 20}))
 	chain := openChain(t)
 	c := startWaits(t, s)
-	name := kernelNames(t)
+	var frames [][]uint64 // of the kernel
 	await := func(what string, is func(Stack) bool) {
 		t.Helper()
 		testenv.Poll(t, waiting, what, func() bool {
@@ -438,12 +437,7 @@ func TestWalksKernel(t *testing.T) {
 				if w.State != Sleep {
 					return false
 				}
-				var names []string
-				for _, addr := range w.Frames.Kernel {
-					names = append(names, name(addr))
-				}
-				assert.Check(t, slices.Contains(names, "hrtimer_nanosleep"), "%v", names)
-				assert.Check(t, !strings.Contains(strings.Join(names, " "), "irq"), "%v", names)
+				frames = append(frames, w.Frames.Kernel)
 				return is(w.Frames)
 			})
 		})
@@ -460,29 +454,44 @@ func TestWalksKernel(t *testing.T) {
 	})
 	chain.ask(asked{Words: 0})
 	await("a stack that is walked instead", func(got Stack) bool { return len(got.User) > 1 && got.User[0] < 1<<63 })
+	known := kernelNames(t, slices.Concat(frames...))
+	for _, addrs := range frames {
+		var names []string
+		for _, addr := range addrs {
+			names = append(names, known[addr])
+		}
+		assert.Check(t, slices.Contains(names, "hrtimer_nanosleep"), "%v", names)
+		assert.Check(t, !strings.Contains(strings.Join(names, " "), "irq"), "%v", names)
+	}
 }
 
-// kernelNames returns what names the kernel's functions.
-func kernelNames(t *testing.T) func(addr uint64) string {
-	names := make(map[uint64]string)
+// kernelNames returns the names of the kernel's functions at addresses: of the last ones that begin before.
+func kernelNames(t *testing.T, addrs []uint64) map[uint64]string {
+	slices.Sort(addrs)
+	addrs = slices.Compact(addrs)
+	names, begin := make([]string, len(addrs)), make([]uint64, len(addrs))
+	functions := 0
 	assert.NilError(t, kallsyms.Read(bytes.NewReader(testenv.ReadFile(t, "/proc/kallsyms")),
 		func(s kallsyms.Symbol) bool {
-			if addr, ok := s.Addr(); ok && s.Code() {
-				names[addr] = string(s.Name)
+			addr, ok := s.Addr()
+			if !ok || !s.Code() {
+				return true
+			}
+			functions++
+			from, _ := slices.BinarySearch(addrs, addr)
+			for i := from; i < len(addrs) && begin[i] <= addr; i++ {
+				names[i], begin[i] = string(s.Name), addr
 			}
 			return true
 		}))
-	addrs := slices.Sorted(maps.Keys(names))
-	if len(addrs) < 2 {
+	if functions < 2 {
 		testenv.Missing(t, "addresses of the kernel's functions")
 	}
-	return func(addr uint64) string {
-		i, found := slices.BinarySearch(addrs, addr)
-		if !found {
-			i--
-		}
-		return names[addrs[max(i, 0)]]
+	known := make(map[uint64]string)
+	for i, addr := range addrs {
+		known[addr] = names[i]
 	}
+	return known
 }
 
 // What was to be walked and was not is what the thread's next stack stands for, of the same trace and state: when
@@ -628,23 +637,24 @@ func TestWalksHolder(t *testing.T) {
 
 // Who waits for a socket for as long as that waits is woken by a timer, not by the network; and by that before.
 func TestWalksExpired(t *testing.T) {
+	s := openSampler(t, SamplerOptions{})
+	w := openWalks(t, s, WaitOptions{})
 	for command, want := range map[string]struct {
 		state ThreadState
 		waker WakerKind
 	}{
 		"expire inet": {Net, TimerWaker}, "expire unix": {Unix, TimerWaker}, "arrive": {Net, NetworkWaker},
 	} {
-		s := openSampler(t, SamplerOptions{})
-		got := newSpent(t, openWalks(t, s, WaitOptions{}))
-		c := startWaits(t, s)
+		got, c := newSpent(t, w), startWaits(t, s)
 		is := Waker{Kind: want.waker}
+		waits := func(w Walk) bool { return w.Stack.Target == c.target && w.State == want.state }
 		testenv.Poll(t, waiting, command, func() bool {
 			c.do(command)
 			got.drain()
-			return slices.ContainsFunc(got.walks, func(w Walk) bool { return w.State == want.state && w.Waker == is })
+			return slices.ContainsFunc(got.walks, func(w Walk) bool { return waits(w) && w.Waker == is })
 		})
 		for _, w := range got.walks { // it is not known where a thread lost its CPU before it waited
-			assert.Check(t, w.State != want.state || w.Waker == is || w.Waker == Waker{}, "%s: %+v", command, w)
+			assert.Check(t, !waits(w) || w.Waker == is || w.Waker == Waker{}, "%s: %+v", command, w)
 		}
 	}
 }
