@@ -34,8 +34,10 @@ func openSampler(t testing.TB, options SamplerOptions) *Sampler {
 	if options.SamplesPerSecond == 0 {
 		options.SamplesPerSecond = 1000
 	}
-	if options.MaxStacks == 0 && !options.KernelStacks {
-		options.MaxStacks = 2048 // the kernel writes all of the table first
+	// The kernel writes all of a table first.
+	setDefault(&options.MaxUnwound, 256)
+	if !options.KernelStacks {
+		setDefault(&options.MaxStacks, 2048)
 	}
 	s, err := OpenSampler(options)
 	if errors.Is(err, errors.ErrUnsupported) {
