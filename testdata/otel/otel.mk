@@ -55,18 +55,28 @@ $(OTEL_PUBLISHERS:%=$(O)/%.so): $(PUBLISHER) $(OTEL_HEADERS) otel/otel.mk Makefi
 
 # What follows the C library in the name of the target.
 otel_form = $(patsubst otel-glibc-%,%,$(patsubst otel-musl-%,%,$(subst otel-lib-,otel-,$(basename $(@F)))))
-OTEL_COMPILE = $(COMPILER) $(PROGRAM_FLAGS) -Iagent -o $@ $(OTEL_SOURCES)
+otel_link = $(COMPILER) $(PROGRAM_FLAGS) -o $@ $(filter-out $(1),$(filter %.o,$^))
+
+# What the programs of a C library have in common is compiled once: those that are linked with the variable
+# differ in their commands.
+OTEL_PARTS := $(basename $(notdir $(OTEL_SOURCES))) commands-linked
+OTEL_OBJECTS := $(foreach libc,$(OTEL_LIBCS),$(OTEL_PARTS:%=$(O)/otel-$(libc)-%.o))
+$(OTEL_OBJECTS): $(OTEL_SOURCES) $(OTEL_HEADERS) otel/otel.mk Makefile | $(O)
+	$(COMPILER) $(PROGRAM_FLAGS) -fPIE -Iagent $(if $(findstring -linked,$(@F)),-DLINKED) -c -o $@ \
+		$(filter %/$(otel_form:-linked=).c,$(OTEL_SOURCES))
 
 $(OTEL_LIBRARIES:%=$(O)/%.so): $(VARIABLE) otel/otel.mk Makefile | $(O)
 	$(COMPILER) $(LIBRARY_FLAGS) -Wl,-soname,libthreadctx.so $(OTEL_FLAGS_$(otel_form)) -o $@ otel/threadctx.c
 
-$(OTEL_PROGRAMS:%=$(O)/%): $(OTEL_SOURCES) $(OTEL_HEADERS) $(VARIABLE) otel/otel.mk Makefile | $(O)
+$(OTEL_PROGRAMS:%=$(O)/%): $(VARIABLE)
+$(filter $(O)/otel-glibc%,$(OTEL_PROGRAMS:%=$(O)/%)): $(filter $(O)/otel-glibc-%,$(OTEL_OBJECTS))
+$(filter $(O)/otel-musl%,$(OTEL_PROGRAMS:%=$(O)/%)): $(filter $(O)/otel-musl-%,$(OTEL_OBJECTS))
 $(OTEL_LOADING:%=$(O)/%):
-	$(OTEL_COMPILE) -ldl
+	$(call otel_link,%-linked.o) -ldl
 $(OTEL_LINKED:%=$(O)/%): $(O)/otel-%-linked: $(O)/otel-lib-%-gd.so
-	$(OTEL_COMPILE) -DLINKED $< -Wl,-rpath,'$$ORIGIN'
+	$(call otel_link,%-commands.o) $< -Wl,-rpath,'$$ORIGIN'
 $(OTEL_ALONE:%=$(O)/%):
-	$(OTEL_COMPILE) -DLINKED $(OTEL_FLAGS_$(otel_form)) otel/threadctx.c
+	$(call otel_link,%-commands.o) $(OTEL_FLAGS_$(otel_form)) otel/threadctx.c
 
 $(O)/otel-glibc $(O)/otel-glibc-% $(O)/otel-lib-glibc-% $(O)/otel-publisher-glibc.so: COMPILER := cc
 $(O)/otel-musl $(O)/otel-musl-% $(O)/otel-lib-musl-% $(O)/otel-publisher-musl.so: COMPILER := musl-gcc
