@@ -40,7 +40,7 @@ func TestHangingMemory(t *testing.T) {
 	e := openEngine(t)
 	e.sample(t)
 	const depth = 10
-	other := startResting(t, "17", depth)
+	other := startJVM(t, "17", 1, depth)
 	e.synchronize(t, other.target)
 
 	fs := fusefs.Mount(t, fusefs.Fusermount)

@@ -53,12 +53,6 @@ func startJVM(t *testing.T, jdk string, threads, depth int, flags ...string) *jv
 	return startProgram(t, jdk, []string{"Recursion", strconv.Itoa(threads), strconv.Itoa(depth)}, flags...)
 }
 
-// startResting starts a thread of Recursion that uses a part of a CPU, enough for a few stacks.
-func startResting(t *testing.T, jdk string, depth int, flags ...string) *jvm {
-	t.Helper()
-	return startProgram(t, jdk, []string{"Recursion", "1", strconv.Itoa(depth), "rests"}, flags...)
-}
-
 // startProgram starts a program with its arguments.
 func startProgram(t testing.TB, jdk string, program []string, flags ...string) *jvm {
 	t.Helper()
@@ -179,7 +173,7 @@ func (e *testEngine) sample(t testing.TB) {
 	for _, cpu := range cpus {
 		attr := unix.PerfEventAttr{
 			Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK,
-			Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Sample: 2718281,
+			Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Sample: 986960,
 		}
 		fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 		assert.NilError(t, err)
@@ -549,7 +543,7 @@ func TestWorkerEnds(t *testing.T) {
 	e := openEngine(t)
 	e.sample(t)
 	const depth = 10
-	j := startResting(t, "17", depth)
+	j := startJVM(t, "17", 1, depth)
 	var resets int
 	e.OnReset(func() { resets++ })
 	e.synchronize(t, j.target)
@@ -609,7 +603,7 @@ func TestJVMEnds(t *testing.T) {
 			}
 		},
 	} {
-		j := startResting(t, "17", 10)
+		j := startJVM(t, "17", 1, 10)
 		kill := func() {
 			assert.NilError(t, j.cmd.Process.Kill())
 			_ = j.cmd.Wait()
@@ -651,7 +645,7 @@ func TestQuotaOfJVMs(t *testing.T) {
 	e := openEngine(t)
 	e.sample(t)
 	const depth = 10
-	first, second := startResting(t, "17", depth), startResting(t, "17", depth)
+	first, second := startJVM(t, "17", 1, depth), startJVM(t, "17", 1, depth)
 	first.target.User, second.target.User = "greedy", "greedy"
 	e.synchronize(t, first.target)
 	_, err := e.Synchronize(t.Context(), second.target)
@@ -684,7 +678,7 @@ func setEntries(t *testing.T, table string, entries uint32) {
 // another one takes its place, unless it has just been started.
 func TestQuotaOfInfos(t *testing.T) {
 	const depth = 10
-	first, second := startResting(t, "17", depth, "-Xint"), startResting(t, "25", depth, "-Xint")
+	first, second := startJVM(t, "17", 1, depth, "-Xint"), startJVM(t, "25", 1, depth, "-Xint")
 	needed := uint32(0) // by one of them
 	for _, j := range []*jvm{first, second} {
 		e := openEngine(t)

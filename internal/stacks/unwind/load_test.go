@@ -78,11 +78,11 @@ func TestJVMWithoutAreas(t *testing.T) {
 		return e, nil
 	})
 	e.sample(t)
-	shallow := startResting(t, "17", 30, "-Xint")
+	shallow := startJVM(t, "17", 1, 30, "-Xint")
 	e.synchronize(t, shallow.target)
 	e.awaitWhole(t, shallow.target, 30)
 
-	deep := startResting(t, "17", 300, "-Xint")
+	deep := startJVM(t, "17", 1, 300, "-Xint")
 	e.synchronize(t, deep.target)
 	testenv.Poll(t, deadline, "a cut stack", func() bool {
 		s := e.next(t, deep.target)

@@ -57,7 +57,7 @@ func TestProbe(t *testing.T) {
 		r := checkProbed(t, p, j.target, Readability{})
 		assert.Check(t, len(r.Runtimes) == 1 && strings.HasPrefix(r.Runtimes[0], b.kind+" "), "%+v", r)
 	}
-	j := startResting(t, "17", 1)
+	j := startJVM(t, "17", 1, 1)
 	r := checkProbed(t, p, j.target, Readability{})
 	assert.Check(t, len(r.Runtimes) == 1 && strings.HasPrefix(r.Runtimes[0], "JVM 17.0."), "%+v", r)
 
@@ -75,7 +75,7 @@ func TestProbe(t *testing.T) {
 func TestProbeOfHanging(t *testing.T) {
 	testenv.NeedRoot(t)
 	p := newProber(t, Kind())
-	other := startResting(t, "17", 1)
+	other := startJVM(t, "17", 1, 1)
 	fs := fusefs.Mount(t, fusefs.Fusermount)
 	fs.Write("page", make([]byte, os.Getpagesize()))
 	hanging := startHanging(t, fs, javaHomes["17"]+"/lib/server/libjvm.so", fs.Path("page"))

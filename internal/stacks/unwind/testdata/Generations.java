@@ -17,8 +17,11 @@ public class Generations {
         }
 
         void own1() {
-            for (int end = Generations.lines + 1; Generations.lines < end; ) {
-                sink = sink * 0x5851f42d4c957f2dL + 1;
+            Rest rest = new Rest();
+            for (int end = Generations.lines + 1; Generations.lines < end; rest.take()) {
+                for (int i = 0; i < 10_000; i++) {
+                    sink = sink * 0x5851f42d4c957f2dL + 1;
+                }
             }
         }
     }

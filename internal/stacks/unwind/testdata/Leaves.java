@@ -409,10 +409,12 @@ class Leaves {
     static final AtomicReferenceArray<Work> begun = new AtomicReferenceArray<>(3); // of each kind, what was begun last
 
     static void work(int kind) {
+        Rest rest = new Rest();
         for (long x = kind; ; sink = x) {
             Work next = work;
             begun.set(kind, next);
             x = next.run(kind, x);
+            rest.take();
         }
     }
 

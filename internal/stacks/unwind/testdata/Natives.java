@@ -5,8 +5,10 @@ class Natives {
 
     static void work() {
         Runtime runtime = Runtime.getRuntime();
-        for (;;) {
-            sink += runtime.availableProcessors();
+        for (Rest rest = new Rest(); true; rest.take()) {
+            for (int i = 0; i < 100; i++) {
+                sink += runtime.availableProcessors();
+            }
         }
     }
 

@@ -1,8 +1,7 @@
 import java.util.function.LongUnaryOperator;
 
-// Recursion has threads that recurse to a depth, through two methods by turns, and then use the CPU, all the time or,
-// with a third argument, a part of it. It ends with its standard input. The tests know lines by the comments at their
-// ends.
+// Recursion has threads that recurse to a depth, through two methods by turns, and then use the CPU. It ends with its
+// standard input. The tests know lines by the comments at their ends.
 class Recursion {
     static volatile long sink;
 
@@ -30,21 +29,10 @@ class Recursion {
         return ping(n - 1) + n; // pong
     }
 
-    static void work(int depth, boolean rests) {
+    static void work(int depth) {
         LongUnaryOperator once = x -> ping(depth) + x; // once
-        for (int i = 1; true; i++) {
+        for (Rest rest = new Rest(); true; rest.take()) {
             sink += once.applyAsLong(1); // work
-            if (rests && i % 16 == 0) {
-                rest();
-            }
-        }
-    }
-
-    static void rest() {
-        try {
-            Thread.sleep(10);
-        } catch (InterruptedException e) {
-            throw new IllegalStateException(e);
         }
     }
 
@@ -52,7 +40,7 @@ class Recursion {
         int threads = Integer.parseInt(arguments[0]);
         int depth = Integer.parseInt(arguments[1]);
         for (int i = 0; i < threads; i++) {
-            Thread thread = new Thread(() -> work(depth, arguments.length > 2), "worker-" + i); // run
+            Thread thread = new Thread(() -> work(depth), "worker-" + i); // run
             thread.setDaemon(true);
             thread.start();
         }

@@ -19,7 +19,11 @@ class Searches {
         String text = "a text of some length in which it is said ";
         String[] texts = {text + text + text + text, text + text + "and another with \u2603 in UTF-16, "};
         String[] parts = {"it is not", "UTF-16", "\u2603, or another", "said and"};
+        Rest rest = new Rest();
         for (int i = 0; ; i++) {
+            if ((i & 0xfff) == 0) {
+                rest.take();
+            }
             if ((i & 15) == 0) {
                 sink += (i & 0x10000) == 0 ? other1(9) : other2(9, i, i, i);
             }
