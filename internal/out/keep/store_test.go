@@ -157,7 +157,7 @@ func TestHostileOwner(t *testing.T) {
 	s.Add(first, begin)
 	evil := resource("evil", 2)
 	now := begin
-	const samples = 8000
+	const samples = 4000 // twice what there is room for
 	for i := range samples {
 		now = now.Add(time.Millisecond)
 		sample := newSample(evil, i+2, now, stackOf(methods(i, 20)...))

@@ -153,17 +153,16 @@ func TestWaitsOfTrace(t *testing.T) {
 func TestSizeOfWaits(t *testing.T) {
 	s := NewStore(10*time.Minute, 64<<20)
 	r := resource("a", 1)
-	all := uint64(0)
-	for i := range 3 * maxWaitSums {
+	path := strings.Repeat("\xff", maxCauseBytes)
+	for i := range 2 * maxWaitSums {
 		now := begin.Add(time.Duration(i) * time.Millisecond)
 		w := byHolder(time.Duration(i+1) * time.Millisecond)
-		w.Path = strings.Repeat("\xff", maxCauseBytes)
+		w.Path = path
 		wait := newWait(r, 1, now, stackOf("main", fmt.Sprint("method", i)), w)
 		wait.Thread, wait.SpanID = "\x01\x01\x01", [8]byte{byte(i), byte(i >> 8), 1}
 		s.Add(wait, now)
 		sample := newSample(r, 1, now, stackOf("cpu", fmt.Sprint("method", i), strings.Repeat("n", 100)))
 		s.Add(sample, now)
-		all++
 	}
 	addUp(t, s)
 	kept := s.Stats().Waits.Kept
