@@ -35,7 +35,9 @@ func TestMain(m *testing.M) {
 		bePuppet()
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	testenv.RemoveAgain()
+	os.Exit(code)
 }
 
 func bePuppet() {
@@ -109,7 +111,7 @@ type puppet struct {
 
 func newPuppet(t testing.TB) *puppet {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
+	cmd := exec.Command(testenv.Again(t))
 	cmd.Env = append(os.Environ(), puppetVariable+"=1")
 	in, out := testenv.Start(t, cmd)
 	p := &puppet{t: t, cmd: cmd, in: in, lines: bufio.NewReader(out)}

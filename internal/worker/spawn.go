@@ -296,8 +296,19 @@ var isDumpable = sync.OnceValue(func() bool {
 	return err == nil && dumpable == 1
 })
 
-// program returns the path of this program.
-func (s *Spawner) program() string { return path.Join(s.procRoot, "self/exe") }
+// Program, if set, returns the path of what workers of a kind execute, "" for this program. Tests have them execute the
+// command as it is released.
+var Program func(kind string) string
+
+// program returns the path of what workers execute.
+func (s *Spawner) program() string {
+	if Program != nil {
+		if path := Program(s.kind.Name); path != "" {
+			return path
+		}
+	}
+	return path.Join(s.procRoot, "self/exe")
+}
 
 // start is Start on the Spawner's thread.
 func (s *Spawner) start() (*Process, error) {

@@ -67,23 +67,35 @@ var built sync.Map
 func Agent(t testing.TB, dir string) (binary string) {
 	t.Helper()
 	testenv.NeedTool(t, "go")
-	root := moduleRoot(t)
+	assert.NilError(t, release(dir))
+	return filepath.Join(dir, "correlator")
+}
+
+// release is Agent without a test.
+func release(dir string) error {
+	root, err := findModule()
+	if err != nil {
+		return err
+	}
 	compiled := filepath.Join(root, "testdata", "out", "correlator")
-	unlock := lock(t, filepath.Join(root, "testdata", "Makefile"))
+	unlock, err := flock(filepath.Join(root, "testdata", "Makefile"))
+	if err != nil {
+		return err
+	}
 	defer unlock()
-	binary = filepath.Join(dir, "correlator")
 	for _, argv := range [][]string{
 		{filepath.Join(root, ".ci", "compile"), compiled, "1.2.3", "c0ffee"},
-		{"install", "--mode", "755", compiled, binary},
+		{"install", "--mode", "755", compiled, filepath.Join(dir, "correlator")},
 		{"chmod", "755", dir},
 	} {
 		command := exec.Command(argv[0], argv[1:]...)
 		// With the commit in it, it would be linked anew for each.
 		command.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false")
-		output, err := command.CombinedOutput()
-		assert.NilError(t, err, "%v: %v\n%s", argv, err, output)
+		if output, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w\n%s", argv, err, output)
+		}
 	}
-	return binary
+	return nil
 }
 
 // Fixture returns the path of a prebuilt agent library: see testdata/lib/README.md for the names,
@@ -99,28 +111,44 @@ func Fixture(t testing.TB, name string) string {
 // Machine is the host's machine in the names of prebuilt libraries.
 var Machine = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 
-// moduleRoot is the directory of go.mod, at or above the working directory: a test runs in the
-// directory of its package.
+// moduleRoot is findModule for a test.
 func moduleRoot(t testing.TB) string {
 	t.Helper()
-	dir, err := os.Getwd()
+	dir, err := findModule()
 	assert.NilError(t, err)
-	for ; ; dir = filepath.Dir(dir) {
+	return dir
+}
+
+// findModule returns the directory of go.mod, at or above the working directory: a test runs in the
+// directory of its package.
+func findModule() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
 		if _, err := os.Stat(filepath.Join(dir, "testdata", "agent", "demo.c")); err == nil {
-			return dir
+			return dir, nil
 		}
-		assert.Assert(t, dir != "/", "the sources of the demo process are in no directory above this one")
+		if dir == "/" {
+			err = errors.New("the sources of the demo process are in no directory above this one")
+		}
+		dir = filepath.Dir(dir)
 	}
+	return "", err
 }
 
 func lock(t testing.TB, path string) (unlock func()) {
 	t.Helper()
+	unlock, err := flock(path)
+	assert.NilError(t, err)
+	return unlock
+}
+
+func flock(path string) (unlock func(), err error) {
 	file, err := os.Open(path)
 	if err == nil {
 		err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
 	}
 	if err != nil {
-		t.Fatal(fmt.Errorf("locking the demo's build: %w", err))
+		return nil, fmt.Errorf("locking the demo's build: %w", err)
 	}
-	return func() { file.Close() }
+	return func() { file.Close() }, nil
 }

@@ -1,36 +1,48 @@
 package demo
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
-	"sync"
+	"path/filepath"
+	"slices"
 	"testing"
 
-	"gotest.tools/v3/assert"
-
-	"correlator/internal/lab/released"
+	"correlator/internal/worker"
 )
 
-// Release has workers of a kind, always the same in a test binary, execute the command as it is released, if there
-// is a compiler: see package released.
-func Release(t testing.TB, kind string) {
-	t.Helper()
-	installed.Do(func() {
-		if _, err := exec.LookPath("go"); err != nil {
-			return
-		}
-		dir, err := released.Dir(kind)
-		assert.NilError(t, err)
-		assert.NilError(t, os.MkdirAll(dir, 0o755))
-		Agent(t, dir)
-	})
+// Workers runs the tests of a package, as m does (see testenv.Main), with workers of some kinds that execute the
+// command as it is released, if there is a compiler. It is for TestMain.
+//
+// A worker does one thing after the other, of which the race detector has little to say. With it, a start takes five
+// times as long, as does what the unwinding engine reads of a file.
+func Workers(m *testing.M, kinds ...string) WithWorkers { return WithWorkers{m, kinds} }
+
+// WithWorkers is what Workers returns.
+type WithWorkers struct {
+	m     *testing.M
+	kinds []string
 }
 
-var installed sync.Once
-
-// RemoveReleased removes what Release has installed.
-func RemoveReleased(kind string) {
-	if dir, err := released.Dir(kind); err == nil {
-		os.RemoveAll(dir)
+// Run runs the tests and returns their exit code.
+func (w WithWorkers) Run() int {
+	if _, err := exec.LookPath("go"); err != nil {
+		return w.m.Run()
 	}
+	dir, err := os.MkdirTemp("", "correlator-released-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = release(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "compiling the command for workers:", err)
+		return 1
+	}
+	worker.Program = func(kind string) string {
+		if slices.Contains(w.kinds, kind) {
+			return filepath.Join(dir, "correlator")
+		}
+		return ""
+	}
+	return w.m.Run()
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"testing"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,7 +22,7 @@ const asChild = `"$@"; exit $?`
 // agent or an instrumented JVM. Processes that a test leaves behind end with the namespace.
 //
 // Without root there is no such namespace, and no test that starts an agent.
-func Main(m *testing.M) int {
+func Main(m interface{ Run() int }) int {
 	if os.Geteuid() != 0 || os.Getenv(isolatedVariable) != "" {
 		return m.Run()
 	}

@@ -43,9 +43,9 @@ func TestMain(m *testing.M) {
 	worker.Main(access.Kind, symbolizer.Kind, symbolizer.LiveKind, unwind.Kind())
 	demo.Rest()
 	types := bpf.KeepTypes()
-	code := testenv.Main(m)
+	code := testenv.Main(demo.Workers(m,
+		access.Kind.Name, symbolizer.Kind.Name, symbolizer.LiveKind.Name, unwind.Kind().Name))
 	runtime.KeepAlive(types)
-	demo.RemoveReleased(unwind.Kind().Name)
 	os.Exit(code)
 }
 

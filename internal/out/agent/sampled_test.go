@@ -17,7 +17,6 @@ import (
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/stacks/sampling"
-	"correlator/internal/stacks/unwind"
 	"correlator/profile"
 )
 
@@ -431,7 +430,6 @@ func (r *running) javaStacks(report demo.Report, trace demo.TraceID) bool {
 // unwound and named.
 func TestSampledUnwound(t *testing.T) {
 	testenv.NeedUnwinding(t)
-	demo.Release(t, unwind.Kind().Name)
 	r := run(t, atRate(97), func(c *Config) { c.Unwinder = sampling.AutoUnwinder })
 	r.swept(3)
 	u, started := r.Unwinding(), r.Counters().Sampling.Unwinding.Started.Load()

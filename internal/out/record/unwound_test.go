@@ -22,7 +22,6 @@ import (
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
 	"correlator/internal/stacks/sampling"
-	"correlator/internal/stacks/unwind"
 	"correlator/profile"
 )
 
@@ -43,7 +42,6 @@ func startWorking(t *testing.T, jdk, threads int, service, work string, flags ..
 func unwound(t *testing.T, options Options, processes int) *running {
 	t.Helper()
 	testenv.NeedUnwinding(t)
-	demo.Release(t, unwind.Kind().Name)
 	options.Unwinder = sampling.AutoUnwinder
 	if options.SamplesPerSecond == 0 {
 		options.SamplesPerSecond = 97 // more on a slow machine are cut, as their names come too late

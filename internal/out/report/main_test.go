@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv/fusefs"
 	"correlator/internal/names/symbolizer"
 	"correlator/internal/worker"
@@ -12,5 +13,5 @@ import (
 func TestMain(m *testing.M) {
 	worker.Main(symbolizer.Kind)
 	fusefs.Main()
-	os.Exit(m.Run())
+	os.Exit(demo.Workers(m, symbolizer.Kind.Name).Run())
 }

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	worker.Main(access.Kind, unwind.Kind())
 	demo.Rest()
 	types := bpf.KeepTypes()
-	code := testenv.Main(m)
+	code := testenv.Main(demo.Workers(m, access.Kind.Name, unwind.Kind().Name))
 	runtime.KeepAlive(types)
 	os.Exit(code)
 }

@@ -146,7 +146,6 @@ func openEngineBy(t testing.TB, open func(*Counters) (*Engine, error)) *testEngi
 func newEngine(t testing.TB, open func(*Counters) (*Engine, error)) *testEngine {
 	t.Helper()
 	testenv.NeedRoot(t)
-	demo.Release(t, Kind().Name)
 	e := &testEngine{counters: new(Counters)}
 	var err error
 	e.Engine, err = open(e.counters)

@@ -14,10 +14,9 @@ import (
 func TestMain(m *testing.M) {
 	fusefs.Main()
 	worker.Main(Kind(), hostileKind, unableKind, silentKind, untriedKind)
-	code := testenv.Main(m)
+	code := testenv.Main(demo.Workers(m, Kind().Name))
 	if shared != nil && shared.close() != nil {
 		code = 1
 	}
-	demo.RemoveReleased(Kind().Name)
 	os.Exit(code)
 }

@@ -37,7 +37,9 @@ const (
 func Main(m *testing.M, roles map[string]func() error) {
 	role := os.Getenv(RoleVariable)
 	if role == "" {
-		os.Exit(m.Run())
+		code := m.Run()
+		testenv.RemoveAgain()
+		os.Exit(code)
 	}
 	run := roles[role]
 	if role == hostRole {
@@ -49,10 +51,10 @@ func Main(m *testing.M, roles map[string]func() error) {
 	}
 }
 
-// Command returns a command that runs this binary in a role, as any user.
+// Command returns a command that runs this test in a role, as any user.
 func Command(t testing.TB, role string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", args...)
+	cmd := exec.CommandContext(t.Context(), testenv.Again(t), args...)
 	cmd.Env = append(os.Environ(), RoleVariable+"="+role)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
