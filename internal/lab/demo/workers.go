@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"correlator/internal/worker"
@@ -29,20 +30,24 @@ func (w WithWorkers) Run() int {
 	if _, err := exec.LookPath("go"); err != nil {
 		return w.m.Run()
 	}
-	dir, err := os.MkdirTemp("", "correlator-released-")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		err = release(dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "compiling the command for workers:", err)
-		return 1
-	}
+	var dir string
+	program := sync.OnceValue(func() string {
+		var err error
+		if dir, err = os.MkdirTemp("", "correlator-released-"); err == nil {
+			err = release(dir)
+		}
+		if err != nil {
+			panic(fmt.Errorf("compiling the command for workers: %w", err))
+		}
+		return filepath.Join(dir, "correlator")
+	})
 	worker.Program = func(kind string) string {
 		if slices.Contains(w.kinds, kind) {
-			return filepath.Join(dir, "correlator")
+			return program()
 		}
 		return ""
 	}
-	return w.m.Run()
+	code := w.m.Run()
+	_ = os.RemoveAll(dir)
+	return code
 }

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/lpm"
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
+	"go.opentelemetry.io/ebpf-profiler/util"
 	"golang.org/x/sys/unix"
 
 	"correlator/internal/worker"
@@ -63,8 +64,9 @@ type handler struct {
 	infos     int   // those that the synchronization has added
 	ofFile    int   // of them, those of the file
 	underway  fileUnderway
-	full      bool // a table is that will not be cleared as processes end
-	read      bool // a file was read, since takeFilesRead
+	full      bool       // a table is that will not be cleared as processes end
+	read      bool       // a file was read, since takeFilesRead
+	cold      util.Range // see coldCode, of the file that was read last
 	ranges    map[libpf.PID]map[host.FileID][]codeRange
 	count     map[libpf.PID]holding // of ranges, of files and of runtimes
 	data      processData
@@ -113,6 +115,12 @@ func (h *handler) result(pid libpf.PID) stored {
 	defer h.mu.Unlock()
 	ready, missing := h.kinds(pid)
 	return stored{h.errors, h.failure, h.overQuota, h.full, h.data.has(libpf.HotSpot, pid), ready, missing}
+}
+
+func (h *handler) setColdCode(code util.Range) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cold = code
 }
 
 // takeFilesRead reports whether files were read since it was called last.

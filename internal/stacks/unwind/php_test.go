@@ -3,6 +3,7 @@ package unwind
 import (
 	"bufio"
 	"bytes"
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,10 +16,13 @@ import (
 	"testing"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/support"
+	"go.opentelemetry.io/ebpf-profiler/util"
 	"gotest.tools/v3/assert"
 
 	"correlator/internal/lab/testenv"
+	"correlator/internal/stacks/unwind/deltas"
 )
 
 // The program of PHP is changed where it reads a function, and only there; a program without these places, or with them
@@ -367,4 +371,53 @@ func TestPHPVersions(t *testing.T) {
 	at, variable := phpFunctionOf{kind: zendUserFunction, name: "rate", source: "/a.php", last: 9}.add(m, 5)
 	_, _, err := (&phpReader{m, newPHPLayout("PHP 7.3.1").file}).function(at, uint32(variable>>32))
 	assert.Check(t, errors.Is(err, errPHPFunction), err)
+}
+
+// What gcc has taken out of the interpreter is found, and nothing else that it jumps to.
+func TestColdCode(t *testing.T) {
+	if pfelf.CurrentMachine != elf.EM_X86_64 {
+		testenv.Missing(t, "the code of PHP's interpreter is in two functions on x86-64 alone")
+	}
+	const rare = `
+extern void report(int);
+int count;
+__attribute__((noinline, cold)) void failed(int n) { report(n); report(n + 1); }
+void execute_ex(int n) {
+	for (int i = 0; i < n; i++) {
+		count += i;
+		if (__builtin_expect(count == 77, 0)) { failed(i); count = 3; }
+		if (__builtin_expect(count == 99, 0)) { failed(i); count = 5; }
+	}
+}`
+	const tail = `
+int count;
+__attribute__((noinline)) void elsewhere(int n) { count = n; }
+void execute_ex(int n) { if (n > 3) { count += n; elsewhere(n); } }`
+	for name, c := range map[string]struct{ source, cold string }{"cold": {rare, "execute_ex.cold"}, "tail call": {tail, ""}} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "libphp.so")
+			compile := exec.Command(testenv.NeedTool(t, "gcc"), "-O2", "-shared", "-fPIC", "-x", "c", "-o", path, "-")
+			compile.Stdin = strings.NewReader(c.source)
+			output, err := compile.CombinedOutput()
+			assert.NilError(t, err, "%s", output)
+			file := pfelf.NewReference(path, pfelf.SystemOpener)
+			defer file.Close()
+			data, err := deltas.NewProvider().GetIntervalDataForFile(file)
+			assert.NilError(t, err)
+			own, err := elf.Open(path)
+			assert.NilError(t, err)
+			defer own.Close()
+			symbols, err := own.Symbols()
+			assert.NilError(t, err)
+			var want util.Range
+			for _, s := range symbols {
+				if s.Name == c.cold {
+					want = util.Range{Start: s.Value, End: s.Value + s.Size}
+				}
+			}
+			assert.Check(t, c.cold == "" || want.Start != 0, "gcc has taken nothing out")
+			found := coldCode(file, data)
+			assert.Check(t, found == want, "%+v is not %+v", found, want)
+		})
+	}
 }

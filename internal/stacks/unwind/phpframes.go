@@ -2,14 +2,20 @@ package unwind
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
+	"go.opentelemetry.io/ebpf-profiler/asm/amd"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
+	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/support"
+	"go.opentelemetry.io/ebpf-profiler/util"
+	"golang.org/x/arch/x86/x86asm"
 )
 
 // phpName is how the engine's names of versions of PHP begin.
@@ -216,3 +222,59 @@ func phpHash(lines []byte, texts ...[]byte) uint32 {
 
 // phpHashOf returns the hash that is in type_info.
 func phpHashOf(typeInfo uint32) uint32 { return typeInfo&0xffff | typeInfo>>18<<16 }
+
+// maxInterpreter bounds what is read of PHP's interpreter. In 8.2 it has 37 KB.
+const maxInterpreter = 1 << 20
+
+// coldCode returns where the rest of PHP's interpreter is in a file on x86-64, if there is one: gcc puts code that is
+// executed rarely into a function without a name (execute_ex.cold), of which the engine does not know. Only there do
+// jumps with a condition lead, and not just to its beginning, as those to another function would (clang has such).
+func coldCode(file *pfelf.Reference, data *stackdeltatypes.IntervalData) (cold util.Range) {
+	program, err := file.GetELF()
+	if err != nil || program.Machine != elf.EM_X86_64 {
+		return util.Range{}
+	}
+	symbol, code, err := program.SymbolData("execute_ex", maxInterpreter)
+	if err != nil {
+		return util.Range{}
+	}
+	own := util.Range{Start: uint64(symbol.Address), End: uint64(symbol.Address) + symbol.Size}
+	isWithin := false
+	for at := 0; at < len(code); {
+		n, to := conditionalJump(code[at:])
+		if n == 0 {
+			break // an instruction that is not known
+		}
+		at += n
+		target := own.Start + uint64(at) + uint64(to)
+		if to == 0 || target >= own.Start && target < own.End {
+			continue
+		}
+		block := data.Find(target)
+		if block == nil || cold != (util.Range{}) && cold.Start != block.Start {
+			return util.Range{}
+		}
+		cold = util.Range{Start: block.Start, End: block.End}
+		isWithin = isWithin || target != block.Start
+	}
+	if !isWithin {
+		return util.Range{}
+	}
+	return cold
+}
+
+// conditionalJump returns the length of the first instruction, 0 if it is not known, and how far from its end it jumps
+// if a condition holds.
+func conditionalJump(code []byte) (n int, to int64) {
+	if ok, n := amd.DecodeSkippable(code); ok {
+		return n, 0
+	}
+	instruction, err := x86asm.Decode(code, 64)
+	if err != nil {
+		return 0, 0
+	}
+	if rel, ok := instruction.Args[0].(x86asm.Rel); ok && instruction.Op != x86asm.JMP && instruction.Op != x86asm.CALL {
+		return instruction.Len, int64(rel)
+	}
+	return instruction.Len, 0
+}

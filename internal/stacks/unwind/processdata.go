@@ -3,6 +3,7 @@ package unwind
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -166,6 +167,9 @@ func (h *handler) storeOffsets(program uint16, file host.FileID, ranges []util.R
 	}
 	if _, err := h.data.table(kind); err != nil {
 		return err
+	}
+	if kind.of == libpf.PHP && h.cold != (util.Range{}) {
+		ranges = append(slices.Clone(ranges), h.cold)
 	}
 	key, value, err := ebpfapi.InterpreterOffsetKeyValue(program, file, ranges)
 	if err != nil {

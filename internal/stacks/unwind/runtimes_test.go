@@ -63,8 +63,8 @@ func (b *busy) check(t *testing.T, frames []Frame) (inInner, known bool) {
 	ofScript := func(f Frame) bool { return f.Kind == kind && filepath.Base(f.SourceFile) == b.script }
 	first, n := slices.IndexFunc(frames, ofScript), 0
 	isNative := !slices.ContainsFunc(frames, func(f Frame) bool { return f.Kind != NativeFrame })
-	if isNative && (kind == V8Frame || kind == PHPFrame) {
-		return false, false // a thread that compiles, or code of PHP's interpreter that is elsewhere (execute_ex.cold)
+	if isNative && kind == V8Frame {
+		return false, false // a thread that compiles
 	}
 	assert.Assert(t, first >= 0, "no frame of %s\n%+v", b.script, frames)
 	for n < 4 && first+n < len(frames) && ofScript(frames[first+n]) {

@@ -111,6 +111,7 @@ type provider struct {
 	plain   nativeunwind.StackDeltaProvider
 	isPlain bool
 	own     ownFile // which is known without reading it
+	handler *handler
 }
 
 func (p *provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatypes.IntervalData, error) {
@@ -120,7 +121,11 @@ func (p *provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatype
 		}
 		return p.plain.GetIntervalDataForFile(ref)
 	}
-	return p.StackDeltaProvider.GetIntervalDataForFile(ref)
+	data, err := p.StackDeltaProvider.GetIntervalDataForFile(ref)
+	if err == nil { // the engine's next step is to look for runtimes in the file
+		p.handler.setColdCode(coldCode(ref, data))
+	}
+	return data, err
 }
 
 func serve(procRoot string, conn *worker.Conn) {
@@ -250,6 +255,7 @@ func (s *server) start(r start, fds []int) error {
 	s.deltas = deltas.NewProvider()
 	s.provider = provider{
 		StackDeltaProvider: s.deltas, plain: elfunwindinfo.NewStackDeltaProvider(), own: newOwnFile(s.procRoot),
+		handler: s.handler,
 	}
 	s.manager, err = processmanager.New(ctx, processmanager.Config{
 		InterpretersConfig:    runtimesConfig(),
