@@ -19,14 +19,16 @@ type stream struct {
 	target, thread uint32
 	until, gap     time.Duration
 	least, spread  [2]time.Duration // lengths; if there is a second, each tenth has that
-	end, length    time.Duration
+	_, _           time.Duration    // the program's
 }
 
 // streams are of threads of a target.
 func streams(target, first, threads int, until, least, spread time.Duration) (all []stream) {
 	for thread := first; thread < first+threads; thread++ {
-		all = append(all, stream{target: uint32(target), thread: uint32(thread), until: until, gap: 10 * time.Microsecond,
-			least: [2]time.Duration{least}, spread: [2]time.Duration{spread}})
+		all = append(all, stream{
+			target: uint32(target), thread: uint32(thread), until: until, gap: 10 * time.Microsecond,
+			least: [2]time.Duration{least}, spread: [2]time.Duration{spread},
+		})
 	}
 	return all
 }

@@ -15,9 +15,9 @@ import (
 // compiledAfter is after how many starts a program is compiled, which takes as long as these.
 const compiledAfter = 12
 
-// Again returns the path of a program that is this test binary, for tests that start it again to play a role. After some
-// starts it is one without the race detector, which starts in a fifth of the time, if there is a compiler. Any user may
-// execute it. It is the TestMain's to call RemoveAgain.
+// Again returns the path of a program that is this test binary, for tests that start it again to play a
+// role. After some starts it is one without the race detector, which starts in a fifth of the time, if there
+// is a compiler. Any user may execute it. It is the TestMain's to call RemoveAgain.
 func Again(t testing.TB) string {
 	t.Helper()
 	const self = "/proc/self/exe"

@@ -393,7 +393,9 @@ void execute_ex(int n) {
 int count;
 __attribute__((noinline)) void elsewhere(int n) { count = n; }
 void execute_ex(int n) { if (n > 3) { count += n; elsewhere(n); } }`
-	for name, c := range map[string]struct{ source, cold string }{"cold": {rare, "execute_ex.cold"}, "tail call": {tail, ""}} {
+	for name, c := range map[string]struct{ source, cold string }{
+		"cold": {rare, "execute_ex.cold"}, "tail call": {tail, ""},
+	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "libphp.so")
 			compile := exec.Command(testenv.NeedTool(t, "gcc"), "-O2", "-shared", "-fPIC", "-x", "c", "-o", path, "-")

@@ -273,8 +273,9 @@ func conditionalJump(code []byte) (n int, to int64) {
 	if err != nil {
 		return 0, 0
 	}
-	if rel, ok := instruction.Args[0].(x86asm.Rel); ok && instruction.Op != x86asm.JMP && instruction.Op != x86asm.CALL {
-		return instruction.Len, int64(rel)
+	rel, ok := instruction.Args[0].(x86asm.Rel)
+	if !ok || instruction.Op == x86asm.JMP || instruction.Op == x86asm.CALL {
+		return instruction.Len, 0
 	}
-	return instruction.Len, 0
+	return instruction.Len, int64(rel)
 }
