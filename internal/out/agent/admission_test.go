@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	limit    = 10
+	limit    = 20
 	attacker = 4711
 	never    = 10 * time.Minute // when a process publishes that maps the library and only wants to be served
 )
@@ -70,7 +70,7 @@ func TestPublishersOfOneUserKeepNobodyOut(t *testing.T) {
 			census.WithoutPlace.Publishing == publishing-limit
 	})
 	err := r.Ready()
-	assert.Check(t, err != nil && strings.Contains(err.Error(), "20 more processes publish than the 10"), "%v", err)
+	assert.Check(t, err != nil && strings.Contains(err.Error(), "40 more processes publish than the 20"), "%v", err)
 	const honest = limit / 2
 	var others []*demo.Process
 	for i := range honest {
