@@ -113,7 +113,6 @@ func command(t *testing.T, name string, args ...string) string {
 // startProcesses starts a process of each kind that needs a capability of its own to be served.
 func startProcesses(t *testing.T) map[string]*demo.Process {
 	t.Helper()
-	demo.Rest()
 	another := demo.Placement{UID: 4711, GID: 4711}
 	apart := demo.Placement{UID: 4711, GID: 4711, PrivateTmp: true}
 	processes := map[string]*demo.Process{

@@ -139,18 +139,22 @@ func (m *manager) status() map[string]string {
 
 const plain = "log-format: json\nsamples-per-second: 97\nmetrics-address: :9464\n"
 
-// The unit's restrictions are in force, and the agent does all its work under them, for kernel stacks and the pinned
-// table by the drop-ins for that. TestServiceWatchdog has the unit alone.
+// The unit's restrictions are in force, and the agent does all its work under them: alone, and for kernel
+// stacks and the pinned table by the drop-ins for that.
 func TestService(t *testing.T) {
 	for _, c := range []struct{ name, config, dropIn string }{
 		{name: "kernel stacks", config: "kernel-stacks: true\n", dropIn: kernelStacks},
-		{name: "pinned maps and OTLP", config: "pin-maps: /sys/fs/bpf/correlator\n" +
-			"otlp-endpoint: http://127.0.0.1:4317\notlp-listen: unix:/run/correlator/otlp.sock\n" +
-			"opencensus-socket: " + phpSocket + "\nopencensus: {socket-group: www-data}\n", dropIn: pinMaps},
+		{name: "pinned maps", config: "pin-maps: /sys/fs/bpf/correlator\n", dropIn: pinMaps},
+		{name: "OTLP", config: "otlp-endpoint: http://127.0.0.1:4317\notlp-listen: unix:/run/correlator/otlp.sock\n" +
+			"opencensus-socket: " + phpSocket + "\nopencensus: {socket-group: www-data}\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dropIn := string(testenv.ReadFile(t, c.dropIn))
-			m := bootSystemd(t, plain+"accept-partial-view: true\n"+c.config, dropIn) // it is in a pid namespace
+			var dropIns []string
+			if c.dropIn != "" {
+				text := testenv.ReadFile(t, c.dropIn)
+				dropIns = []string{string(text)}
+			}
+			m := bootSystemd(t, plain+"accept-partial-view: true\n"+c.config, dropIns...) // it is in a pid namespace
 			b, err := backend.Open("tcp", "127.0.0.1:4317")
 			assert.NilError(t, err)
 			t.Cleanup(b.Close)
@@ -175,10 +179,13 @@ func TestService(t *testing.T) {
 				shown, err = exec.Command("correlator", "status").CombinedOutput()
 				return err == nil && bytes.Count(shown, []byte(" registered ")) >= len(processes)
 			})
-			exported := c.dropIn == pinMaps
-			if exported {
+			if c.dropIn == pinMaps {
 				pinned, err := filepath.Glob("/sys/fs/bpf/correlator/*")
 				assert.Check(t, err == nil && len(pinned) != 0, "nothing is pinned")
+			}
+
+			exported := strings.HasPrefix(c.config, "otlp")
+			if exported {
 				verifyPHP(t)
 			}
 
