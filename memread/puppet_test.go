@@ -35,9 +35,7 @@ func TestMain(m *testing.M) {
 		bePuppet()
 		os.Exit(0)
 	}
-	code := m.Run()
-	testenv.RemoveAgain()
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 func bePuppet() {

@@ -60,7 +60,7 @@ final class Demo {
     /** Has a thread that burns CPU sleep three times as long as it has worked, if REST is set. */
     private static void rest(long since) {
         if (RESTS) {
-            LockSupport.parkNanos(3 * (System.nanoTime() - since));
+            LockSupport.parkNanos(Math.min(3 * (System.nanoTime() - since), 3 * TRANSACTION_NANOS));
         }
     }
 
@@ -178,6 +178,7 @@ final class Demo {
                 while (System.nanoTime() - since < TRANSACTION_NANOS) {
                     Work.run(kind, index);
                 }
+                end();
                 rest(since);
             }
         }

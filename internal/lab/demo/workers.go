@@ -9,14 +9,16 @@ import (
 	"sync"
 	"testing"
 
+	"correlator/internal/lab/testenv"
 	"correlator/internal/worker"
 )
 
 // Workers runs the tests of a package, as m does (see testenv.Main), with workers of some kinds that execute the
 // command as it is released, if there is a compiler. It is for TestMain.
 //
-// A worker does one thing after the other, of which the race detector has little to say. With it, a start takes five
-// times as long, as does what the unwinding engine reads of a file.
+// A worker does nearly all one thing after the other, of which the race detector has little to say; those of
+// lifecycle, symbolizer and others have it. With it, a start takes five times as long, as does what the unwinding
+// engine reads of a file.
 func Workers(m *testing.M, kinds ...string) WithWorkers { return WithWorkers{m, kinds} }
 
 // WithWorkers is what Workers returns.
@@ -30,16 +32,21 @@ func (w WithWorkers) Run() int {
 	if _, err := exec.LookPath("go"); err != nil {
 		return w.m.Run()
 	}
-	var dir string
 	program := sync.OnceValue(func() string {
-		var err error
-		if dir, err = os.MkdirTemp("", "correlator-released-"); err == nil {
-			err = release(dir)
+		built := make(chan error)
+		var path string
+		go func() { // not on the caller's thread, which may have another priority
+			var err error
+			path, err = testenv.Beside("released-", func(dir string) (string, error) {
+				return filepath.Join(dir, "correlator"), release(dir)
+			})
+			built <- err
+		}()
+		if err := <-built; err != nil {
+			fmt.Fprintln(os.Stderr, "workers execute the test binary:", err)
+			return ""
 		}
-		if err != nil {
-			panic(fmt.Errorf("compiling the command for workers: %w", err))
-		}
-		return filepath.Join(dir, "correlator")
+		return path
 	})
 	worker.Program = func(kind string) string {
 		if slices.Contains(w.kinds, kind) {
@@ -47,7 +54,5 @@ func (w WithWorkers) Run() int {
 		}
 		return ""
 	}
-	code := w.m.Run()
-	_ = os.RemoveAll(dir)
-	return code
+	return w.m.Run()
 }

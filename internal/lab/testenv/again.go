@@ -1,15 +1,15 @@
 package testenv
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"gotest.tools/v3/assert"
 )
 
 // compiledAfter is after how many starts a program is compiled, which takes as long as these.
@@ -17,7 +17,7 @@ const compiledAfter = 12
 
 // Again returns the path of a program that is this test binary, for tests that start it again to play a
 // role. After some starts it is one without the race detector, which starts in a fifth of the time, if there
-// is a compiler. Any user may execute it. It is the TestMain's to call RemoveAgain.
+// is a compiler. Any user may execute it.
 func Again(t testing.TB) string {
 	t.Helper()
 	const self = "/proc/self/exe"
@@ -25,24 +25,57 @@ func Again(t testing.TB) string {
 		return self
 	}
 	again.once.Do(func() {
-		var err error
-		again.dir, err = os.MkdirTemp("", "correlator-again-")
-		assert.NilError(t, err)
-		assert.NilError(t, os.Chmod(again.dir, 0o755))
-		build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-o", again.dir+"/again", ".")
-		output, err := build.CombinedOutput()
-		assert.NilError(t, err, "compiling without the race detector: %s", output)
+		path, err := Beside("again-", func(dir string) (string, error) {
+			path := filepath.Join(dir, "again")
+			build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-o", path, ".")
+			output, err := build.CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("%w\n%s", err, output)
+			}
+			return path, err
+		})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "not compiled without the race detector:", err)
+			path = self
+		}
+		again.path = path
 	})
-	return again.dir + "/again"
+	return again.path
 }
 
-// RemoveAgain removes the program that Again has compiled.
-func RemoveAgain() { _ = os.RemoveAll(again.dir) }
+// Beside returns a path by which children of this process execute a program that a function makes in a new directory,
+// whoever they are. The directory is beside the test binary, where the go command removes it.
+func Beside(pattern string, install func(dir string) (program string, err error)) (path string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(self), pattern)
+	if err != nil {
+		return "", err
+	}
+	program, err := install(dir)
+	if err != nil {
+		return "", err
+	}
+	if err := os.Chmod(program, 0o755); err != nil {
+		return "", err
+	}
+	file, err := os.Open(program)
+	if err != nil {
+		return "", err
+	}
+	open.Store(program, file)
+	return fmt.Sprintf("/proc/self/fd/%d", file.Fd()), nil
+}
+
+// open are the programs of Beside: other users may not reach their paths.
+var open sync.Map
 
 var again struct {
 	starts atomic.Int32
 	once   sync.Once
-	dir    string
+	path   string
 }
 
 // isRaced reports whether this binary has the race detector.

@@ -207,7 +207,7 @@ func TestUnwound(t *testing.T) {
 		return startWorking(t, jdk, threads, "unwound", work, flags...)
 	}
 	framed := demo.Start(t, demo.Options{Service: "unwound", Busy: 1, Gap: -1})
-	unframed := demo.Start(t, demo.Options{Flavor: demo.GlibcUnframed, Service: "unwound", Busy: 1, Gap: -1})
+	whole := jvm(17, 1, "mixed")
 	r := unwound(t, Options{Filter: services(t, "unwound"), KernelStacks: true}, 2)
 	byFramePointers := frequent(t, framed.PID)
 	r.poll("stacks that are there by frame pointers, too", func(Progress) bool {
@@ -221,15 +221,9 @@ func TestUnwound(t *testing.T) {
 		return len(byFramePointers) == 0
 	})
 	ran(framed)
-	code := unframed.Functions()
-	r.await(30, "whole stacks without frame pointers", unframed.PID, func(key Key, frames []profile.Frame) bool {
-		return key.HasTrace() && !isCut(frames) && code["worker_main"].In(frames)
-	})
-	ran(unframed)
 	isWhole := func(key Key, frames []profile.Frame) bool {
 		return key.HasTrace() && !isCut(frames) && threadOf(t, frames) != 0
 	}
-	whole := jvm(17, 2, "mixed")
 	r.await(50, "whole stacks of a JVM", whole.PID, isWhole)
 	ran(whole)
 	twin := jvm(17, 1, "mixed", "-XX:+UseG1GC", "-XX:-UseSerialGC")
@@ -259,6 +253,13 @@ func TestUnwound(t *testing.T) {
 		r.await(1, "system calls", virtual.PID, newSystemCalls(t).inside)
 	}
 	ran(virtual)
+
+	unframed := demo.Start(t, demo.Options{Flavor: demo.GlibcUnframed, Service: "unwound", Busy: 1, Gap: -1})
+	code := unframed.Functions()
+	r.await(30, "whole stacks without frame pointers", unframed.PID, func(key Key, frames []profile.Frame) bool {
+		return key.HasTrace() && !isCut(frames) && code["worker_main"].In(frames)
+	})
+	ran(unframed)
 	n := r.sampling.Unwinding().Unwound
 	assert.Check(t, n == 8, "%d processes are unwound", n) // a stack of each was
 	recording := r.end()

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 
 	"go.opentelemetry.io/ebpf-profiler/interpreter"
@@ -264,9 +263,6 @@ func TestHostileFiles(t *testing.T) {
 		for range 2 {
 			_, err := e.Synchronize(t.Context(), identify(t, cmd.Process.Pid))
 			assert.ErrorContains(t, err, errEngine.Error(), name)
-			if strings.HasPrefix(name, "frames") {
-				break // takes all that is read for one request
-			}
 		}
 	}
 	assert.Check(t, e.counters.Started.Load() == started, "a worker ended")

@@ -224,58 +224,75 @@ func phpHash(lines []byte, texts ...[]byte) uint32 {
 func phpHashOf(typeInfo uint32) uint32 { return typeInfo&0xffff | typeInfo>>18<<16 }
 
 // maxInterpreter bounds what is read of PHP's interpreter. In 8.2 it has 37 KB.
-const maxInterpreter = 1 << 20
+const maxInterpreter = 256 << 10
 
 // coldCode returns where the rest of PHP's interpreter is in a file on x86-64, if there is one: gcc puts code that is
-// executed rarely into a function without a name (execute_ex.cold), of which the engine does not know. Only there do
-// jumps with a condition lead, and not just to its beginning, as those to another function would (clang has such).
-func coldCode(file *pfelf.Reference, data *stackdeltatypes.IntervalData) (cold util.Range) {
+// executed rarely into a function without a name (execute_ex.cold), of which the engine does not know.
+func coldCode(file *pfelf.Reference, data *stackdeltatypes.IntervalData) util.Range {
 	program, err := file.GetELF()
 	if err != nil || program.Machine != elf.EM_X86_64 {
 		return util.Range{}
 	}
-	symbol, code, err := program.SymbolData("execute_ex", maxInterpreter)
+	symbol, err := program.LookupSymbol("execute_ex")
 	if err != nil {
 		return util.Range{}
 	}
-	own := util.Range{Start: uint64(symbol.Address), End: uint64(symbol.Address) + symbol.Size}
-	isWithin := false
+	code := make([]byte, min(symbol.Size, maxInterpreter))
+	if _, err := program.ReadAt(code, int64(symbol.Address)); err != nil {
+		return util.Range{}
+	}
+	return coldRange(code, uint64(symbol.Address), symbol.Size, data)
+}
+
+// coldRange returns the block to which a function of size bytes at start jumps if conditions hold. It is no other
+// function: jumps lead into it, not just to its beginning, and at its beginning there is a frame. All of them lead
+// there, up to the first instruction that is not known.
+func coldRange(code []byte, start, size uint64, data *stackdeltatypes.IntervalData) util.Range {
+	var cold *stackdeltatypes.BasicBlock
+	hasInner := false
 	for at := 0; at < len(code); {
-		n, to := conditionalJump(code[at:])
+		n, to, isJump := conditionalJump(code[at:])
 		if n == 0 {
-			break // an instruction that is not known
+			break
 		}
 		at += n
-		target := own.Start + uint64(at) + uint64(to)
-		if to == 0 || target >= own.Start && target < own.End {
+		target := start + uint64(at) + uint64(to)
+		if !isJump || target-start < size {
 			continue
 		}
 		block := data.Find(target)
-		if block == nil || cold != (util.Range{}) && cold.Start != block.Start {
+		if block == nil || cold != nil && cold != block {
 			return util.Range{}
 		}
-		cold = util.Range{Start: block.Start, End: block.End}
-		isWithin = isWithin || target != block.Start
+		cold = block
+		hasInner = hasInner || target != block.Start
 	}
-	if !isWithin {
+	if !hasInner || isEntry(cold) {
 		return util.Range{}
 	}
-	return cold
+	return util.Range{Start: cold.Start, End: cold.End - 1} // the engine has the end in it
 }
 
-// conditionalJump returns the length of the first instruction, 0 if it is not known, and how far from its end it jumps
-// if a condition holds.
-func conditionalJump(code []byte) (n int, to int64) {
+// isEntry reports whether a block begins as functions do, with nothing but the return address on the stack.
+func isEntry(block *stackdeltatypes.BasicBlock) bool {
+	if len(block.Deltas) == 0 {
+		return true
+	}
+	first := block.Deltas[0].Info
+	return first.Flags&support.UnwindFlagCommand != 0 || first.BaseReg == support.UnwindRegSp && first.Param <= 8
+}
+
+// conditionalJump returns the length of the first instruction, 0 if it is not known, and how far from its end it jumps,
+// if it does so on a condition.
+func conditionalJump(code []byte) (n int, to int64, isJump bool) {
 	if ok, n := amd.DecodeSkippable(code); ok {
-		return n, 0
+		return n, 0, false
 	}
 	instruction, err := x86asm.Decode(code, 64)
 	if err != nil {
-		return 0, 0
+		return 0, 0, false
 	}
 	rel, ok := instruction.Args[0].(x86asm.Rel)
-	if !ok || instruction.Op == x86asm.JMP || instruction.Op == x86asm.CALL {
-		return instruction.Len, 0
-	}
-	return instruction.Len, int64(rel)
+	isJump = ok && instruction.Op != x86asm.JMP && instruction.Op != x86asm.CALL
+	return instruction.Len, int64(rel), isJump
 }

@@ -3,7 +3,6 @@ package unwind
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -168,8 +167,8 @@ func (h *handler) storeOffsets(program uint16, file host.FileID, ranges []util.R
 	if _, err := h.data.table(kind); err != nil {
 		return err
 	}
-	if kind.of == libpf.PHP && h.cold != (util.Range{}) {
-		ranges = append(slices.Clone(ranges), h.cold)
+	if kind.of == libpf.PHP && h.cold != (util.Range{}) && len(ranges) == 1 {
+		ranges = []util.Range{ranges[0], h.cold}
 	}
 	key, value, err := ebpfapi.InterpreterOffsetKeyValue(program, file, ranges)
 	if err != nil {

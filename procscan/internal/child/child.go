@@ -37,9 +37,7 @@ const (
 func Main(m *testing.M, roles map[string]func() error) {
 	role := os.Getenv(RoleVariable)
 	if role == "" {
-		code := m.Run()
-		testenv.RemoveAgain()
-		os.Exit(code)
+		os.Exit(m.Run())
 	}
 	run := roles[role]
 	if role == hostRole {

@@ -8,7 +8,7 @@ public final class Rest {
     public void take() {
         long worked = System.nanoTime() - since;
         if (worked > 2_000_000) {
-            LockSupport.parkNanos(3 * worked);
+            LockSupport.parkNanos(Math.min(3 * worked, 10_000_000)); // it may have waited for a CPU
             since = System.nanoTime();
         }
     }
