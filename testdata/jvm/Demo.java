@@ -57,7 +57,7 @@ final class Demo {
 
     private static final boolean RESTS = System.getenv("REST") != null;
 
-    /** Has a thread that burns CPU sleep three times as long as it has worked, if REST is set. */
+    /** Has a thread that burns CPU sleep up to three times as long as it has worked, if REST is set. */
     private static void rest(long since) {
         if (RESTS) {
             LockSupport.parkNanos(Math.min(3 * (System.nanoTime() - since), 3 * TRANSACTION_NANOS));

@@ -288,6 +288,7 @@ var own = reasons(map[string]string{
 		internal/stacks/unwind.maxNumberBytes internal/stacks/unwind.maxStackBytes internal/stacks/unwind.maxStackOffset
 		internal/stacks/unwind.maxV8Type internal/stacks/unwind.maxV8Offset internal/stacks/unwind.maxV8Locals
 		internal/stacks/unwind.maxV8Misread internal/stacks/unwind.maxToTrap internal/stacks/unwind.maxInterpreter
+		internal/stacks/unwind.maxFunctionTable
 		internal/stacks/unwind/deltas.maxEndBytes internal/stacks/unwind/deltas.maxSwitchBytes
 		internal/stacks/unwind/deltas.maxAssemblyBytes internal/stacks/unwind/deltas.maxMakeContextBytes`,
 	"of the kernel's own, with --kernel-stacks": `internal/names/naming.maxKernelBytes

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // compiledAfter is after how many starts a program is compiled, which takes as long as these.
@@ -44,8 +46,14 @@ func Again(t testing.TB) string {
 }
 
 // Beside returns a path by which children of this process execute a program that a function makes in a new directory,
-// whoever they are. The directory is beside the test binary, where the go command removes it.
+// whoever they are. The directory is beside the test binary: the go command removes both. Under CI, it panics if there
+// is none.
 func Beside(pattern string, install func(dir string) (program string, err error)) (path string, err error) {
+	defer func() {
+		if err != nil && os.Getenv(strictVariable) == "1" {
+			panic(err)
+		}
+	}()
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -61,16 +69,18 @@ func Beside(pattern string, install func(dir string) (program string, err error)
 	if err := os.Chmod(program, 0o755); err != nil {
 		return "", err
 	}
-	file, err := os.Open(program)
+	file, err := os.Open(program) // whose path other users may not reach
 	if err != nil {
 		return "", err
 	}
-	open.Store(program, file)
-	return fmt.Sprintf("/proc/self/fd/%d", file.Fd()), nil
+	defer file.Close()
+	const behindThoseOfChildren = 100 // they get files of their own as 3 and so on before they execute it
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, behindThoseOfChildren)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", fd), nil
 }
-
-// open are the programs of Beside: other users may not reach their paths.
-var open sync.Map
 
 var again struct {
 	starts atomic.Int32

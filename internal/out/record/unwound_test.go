@@ -207,7 +207,7 @@ func TestUnwound(t *testing.T) {
 		return startWorking(t, jdk, threads, "unwound", work, flags...)
 	}
 	framed := demo.Start(t, demo.Options{Service: "unwound", Busy: 1, Gap: -1})
-	whole := jvm(17, 1, "mixed")
+	whole := jvm(17, 2, "mixed")
 	r := unwound(t, Options{Filter: services(t, "unwound"), KernelStacks: true}, 2)
 	byFramePointers := frequent(t, framed.PID)
 	r.poll("stacks that are there by frame pointers, too", func(Progress) bool {

@@ -453,7 +453,9 @@ void execute_ex(int n) {
 	assert.NilError(t, err, "%s", output)
 	file := pfelf.NewReference(path, pfelf.SystemOpener)
 	defer file.Close()
-	data, err := deltas.NewProvider().GetIntervalDataForFile(file)
+	h, _ := madeUp()
+	p := provider{StackDeltaProvider: deltas.NewProvider(), handler: h}
+	_, err = p.GetIntervalDataForFile(file)
 	assert.NilError(t, err)
 	own, err := elf.Open(path)
 	assert.NilError(t, err)
@@ -462,18 +464,57 @@ void execute_ex(int n) {
 	assert.NilError(t, err)
 	i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == "execute_ex.cold" })
 	assert.Assert(t, i >= 0, "gcc has taken nothing out")
-	found := coldCode(file, data)
+	found := h.cold
 	assert.Check(t, found.Start == symbols[i].Value && found.End == symbols[i].Value+symbols[i].Size-1, "%+v", found)
+	other := pfelf.NewReference("/proc/self/exe", pfelf.SystemOpener)
+	defer other.Close()
+	_, err = p.GetIntervalDataForFile(other)
+	assert.NilError(t, err)
+	assert.Check(t, h.cold == util.Range{}, "of a file without PHP: %+v", h.cold)
 }
 
-// A function that has all of the address space is read as far as it may be.
-func TestColdCodeHostile(t *testing.T) {
-	for _, size := range []uint64{1 << 63, 1<<63 - 1, math.MaxUint64, maxInterpreter + 1} {
+// A block in which another function begins is not the interpreter's alone, nor one of which that is not known.
+func TestBeginsWithin(t *testing.T) {
+	const address = 0x2000
+	header := func(encodings string, count uint32, starts ...int32) []byte {
+		b := binary.LittleEndian.AppendUint32(append([]byte(encodings), 0, 0, 0, 0), count)
+		for _, start := range starts {
+			b = binary.LittleEndian.AppendUint32(b, uint32(start-address))
+			b = append(b, 0, 0, 0, 0)
+		}
+		return b
+	}
+	const usual = "\x01\x1b\x03\x3b"
+	in := util.Range{Start: 0x1000, End: 0x10ff}
+	for name, c := range map[string]struct {
+		header []byte
+		want   bool
+	}{
+		"none":              {header(usual, 0), false},
+		"this one":          {header(usual, 3, 0xfff, 0x1000, 0x1100), false},
+		"another":           {header(usual, 3, 0x1000, 0x1001, 0x1100), true},
+		"at the end":        {header(usual, 2, 0x1000, 0x10ff), true},
+		"fewer than it has": {header(usual, 1, 0x1000, 0x1001), false},
+		"more than it has":  {header(usual, 2, 0x1000), true},
+		"other numbers":     {header("\x01\x1b\x03\x3c", 1, 0x1000), true},
+		"too short":         {header(usual, 0)[:11], true},
+	} {
+		assert.Check(t, beginsWithin(c.header, address, in) == c.want, name)
+	}
+}
+
+// A function that says to have all of the address space is read as far as it may be.
+func TestInterpreterCodeHostile(t *testing.T) {
+	for _, size := range []uint64{maxInterpreter + 1, 1<<63 - 1, 1 << 63, math.MaxUint64} {
 		f := symbolsELF(map[string]uint64{"execute_ex": 0})
+		f.segments[0].Memsz = 1 << 62
 		binary.LittleEndian.PutUint64(f.parts[symbolsAt][24+16:], size)
 		file := referenceOf("libphp.so", f.encode())
-		found := coldCode(file, new(stackdeltatypes.IntervalData))
-		assert.Check(t, found == util.Range{}, "%#x: %+v", size, found)
+		program, err := file.GetELF()
+		assert.NilError(t, err)
+		code, symbol, err := interpreterCode(program)
+		assert.NilError(t, err)
+		assert.Check(t, len(code) == maxInterpreter && symbol.Size == size, "%#x: %d bytes", size, len(code))
 		file.Close()
 	}
 }
@@ -514,4 +555,5 @@ func TestColdCodeStored(t *testing.T) {
 		second := util.Range{Start: stored.Lower_offset2, End: stored.Upper_offset2}
 		assert.Check(t, first == own && second == c.second && stored.Program_index == c.program, "%d: %+v", i, stored)
 	}
+	assert.NilError(t, h.flush())
 }

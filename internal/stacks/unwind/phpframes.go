@@ -223,8 +223,12 @@ func phpHash(lines []byte, texts ...[]byte) uint32 {
 // phpHashOf returns the hash that is in type_info.
 func phpHashOf(typeInfo uint32) uint32 { return typeInfo&0xffff | typeInfo>>18<<16 }
 
-// maxInterpreter bounds what is read of PHP's interpreter. In 8.2 it has 37 KB.
-const maxInterpreter = 256 << 10
+const (
+	// maxInterpreter bounds what is read of PHP's interpreter. In 8.2 it has 37 KB.
+	maxInterpreter = 256 << 10
+	// maxFunctionTable bounds what is read of the table of functions. In 8.2 it has 77 KB.
+	maxFunctionTable = 1 << 20
+)
 
 // coldCode returns where the rest of PHP's interpreter is in a file on x86-64, if there is one: gcc puts code that is
 // executed rarely into a function without a name (execute_ex.cold), of which the engine does not know.
@@ -233,15 +237,52 @@ func coldCode(file *pfelf.Reference, data *stackdeltatypes.IntervalData) util.Ra
 	if err != nil || program.Machine != elf.EM_X86_64 {
 		return util.Range{}
 	}
-	symbol, err := program.LookupSymbol("execute_ex")
+	code, symbol, err := interpreterCode(program)
 	if err != nil {
 		return util.Range{}
 	}
-	code := make([]byte, min(symbol.Size, maxInterpreter))
-	if _, err := program.ReadAt(code, int64(symbol.Address)); err != nil {
+	cold := coldRange(code, uint64(symbol.Address), symbol.Size, data)
+	section := program.Section(".eh_frame_hdr")
+	if cold == (util.Range{}) || section == nil {
 		return util.Range{}
 	}
-	return coldRange(code, uint64(symbol.Address), symbol.Size, data)
+	table, err := section.Data(maxFunctionTable)
+	if err != nil || beginsWithin(table, section.Addr, cold) {
+		return util.Range{} // the module makes one block of functions that are unwound alike
+	}
+	return cold
+}
+
+// interpreterCode returns the code of PHP's interpreter, of all that it says to be no more than maxInterpreter.
+func interpreterCode(program *pfelf.File) (code []byte, symbol *libpf.Symbol, err error) {
+	symbol, err = program.LookupSymbol("execute_ex")
+	if err != nil {
+		return nil, nil, err
+	}
+	code = make([]byte, min(symbol.Size, maxInterpreter))
+	_, err = program.ReadAt(code, int64(symbol.Address))
+	return code, symbol, err
+}
+
+// beginsWithin reports whether a function begins within a range, behind its start, by an .eh_frame_hdr section that is
+// at an address (Linux Standard Base, 10.6.2). It does if the section is not one as linkers write them.
+func beginsWithin(header []byte, address uint64, in util.Range) bool {
+	const entries, entryBytes = 12, 8
+	// Version 1: a pointer relative to itself, a count of 4 bytes, and a table of numbers relative to the section.
+	if len(header) < entries || string(header[:4]) != "\x01\x1b\x03\x3b" {
+		return true
+	}
+	count := uint64(binary.LittleEndian.Uint32(header[8:]))
+	if count > uint64(len(header)-entries)/entryBytes {
+		return true
+	}
+	for i := range count {
+		start := address + uint64(int32(binary.LittleEndian.Uint32(header[entries+i*entryBytes:])))
+		if start > in.Start && start <= in.End {
+			return true
+		}
+	}
+	return false
 }
 
 // coldRange returns the block to which a function of size bytes at start jumps if conditions hold. It is no other

@@ -1,6 +1,6 @@
 import java.util.concurrent.locks.LockSupport;
 
-// Rest has a thread that uses the CPU sleep three quarters of the time: enough of it is left for stacks.
+// Rest has a thread that uses the CPU sleep up to three quarters of the time: enough of it is left for stacks.
 public final class Rest {
     private long since = System.nanoTime();
 
