@@ -11,5 +11,6 @@ import (
 
 func TestMain(m *testing.M) {
 	worker.Main(access.Kind)
-	os.Exit(demo.Workers(m, access.Kind.Name).Run())
+	demo.Workers(access.Kind.Name)
+	os.Exit(m.Run())
 }

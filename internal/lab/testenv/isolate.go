@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"testing"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +23,7 @@ const asChild = `"$@"; exit $?`
 // agent or an instrumented JVM. Processes that a test leaves behind end with the namespace.
 //
 // Without root there is no such namespace, and no test that starts an agent.
-func Main(m interface{ Run() int }) int {
+func Main(m *testing.M) int {
 	if os.Geteuid() != 0 || os.Getenv(isolatedVariable) != "" {
 		return m.Run()
 	}

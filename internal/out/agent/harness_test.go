@@ -43,8 +43,8 @@ func TestMain(m *testing.M) {
 	worker.Main(access.Kind, symbolizer.Kind, symbolizer.LiveKind, unwind.Kind())
 	demo.Rest()
 	types := bpf.KeepTypes()
-	code := testenv.Main(demo.Workers(m,
-		access.Kind.Name, symbolizer.Kind.Name, symbolizer.LiveKind.Name, unwind.Kind().Name))
+	demo.Workers(access.Kind.Name, symbolizer.Kind.Name, symbolizer.LiveKind.Name, unwind.Kind().Name)
+	code := testenv.Main(m)
 	runtime.KeepAlive(types)
 	os.Exit(code)
 }

@@ -17,7 +17,8 @@ func TestMain(m *testing.M) {
 	worker.Main(access.Kind, unwind.Kind())
 	demo.Rest()
 	types := bpf.KeepTypes()
-	code := testenv.Main(demo.Workers(m, access.Kind.Name, unwind.Kind().Name))
+	demo.Workers(access.Kind.Name, unwind.Kind().Name)
+	code := testenv.Main(m)
 	runtime.KeepAlive(types)
 	os.Exit(code)
 }

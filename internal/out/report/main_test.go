@@ -13,5 +13,6 @@ import (
 func TestMain(m *testing.M) {
 	worker.Main(symbolizer.Kind)
 	fusefs.Main()
-	os.Exit(demo.Workers(m, symbolizer.Kind.Name).Run())
+	demo.Workers(symbolizer.Kind.Name)
+	os.Exit(m.Run())
 }

@@ -14,7 +14,8 @@ import (
 func TestMain(m *testing.M) {
 	fusefs.Main()
 	worker.Main(Kind(), hostileKind, unableKind, silentKind, untriedKind)
-	code := testenv.Main(demo.Workers(m, Kind().Name))
+	demo.Workers(Kind().Name)
+	code := testenv.Main(m)
 	if shared != nil && shared.close() != nil {
 		code = 1
 	}

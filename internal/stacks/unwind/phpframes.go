@@ -2,20 +2,14 @@ package unwind
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
-	"go.opentelemetry.io/ebpf-profiler/asm/amd"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
-	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
-	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/support"
-	"go.opentelemetry.io/ebpf-profiler/util"
-	"golang.org/x/arch/x86/x86asm"
 )
 
 // phpName is how the engine's names of versions of PHP begin.
@@ -222,118 +216,3 @@ func phpHash(lines []byte, texts ...[]byte) uint32 {
 
 // phpHashOf returns the hash that is in type_info.
 func phpHashOf(typeInfo uint32) uint32 { return typeInfo&0xffff | typeInfo>>18<<16 }
-
-const (
-	// maxInterpreter bounds what is read of PHP's interpreter. In 8.2 it has 37 KB.
-	maxInterpreter = 256 << 10
-	// maxFunctionTable bounds what is read of the table of functions. In 8.2 it has 77 KB.
-	maxFunctionTable = 1 << 20
-)
-
-// coldCode returns where the rest of PHP's interpreter is in a file on x86-64, if there is one: gcc puts code that is
-// executed rarely into a function without a name (execute_ex.cold), of which the engine does not know.
-func coldCode(file *pfelf.Reference, data *stackdeltatypes.IntervalData) util.Range {
-	program, err := file.GetELF()
-	if err != nil || program.Machine != elf.EM_X86_64 {
-		return util.Range{}
-	}
-	code, symbol, err := interpreterCode(program)
-	if err != nil {
-		return util.Range{}
-	}
-	cold := coldRange(code, uint64(symbol.Address), symbol.Size, data)
-	section := program.Section(".eh_frame_hdr")
-	if cold == (util.Range{}) || section == nil {
-		return util.Range{}
-	}
-	table, err := section.Data(maxFunctionTable)
-	if err != nil || beginsWithin(table, section.Addr, cold) {
-		return util.Range{} // the module makes one block of functions that are unwound alike
-	}
-	return cold
-}
-
-// interpreterCode returns the code of PHP's interpreter, of all that it says to be no more than maxInterpreter.
-func interpreterCode(program *pfelf.File) (code []byte, symbol *libpf.Symbol, err error) {
-	symbol, err = program.LookupSymbol("execute_ex")
-	if err != nil {
-		return nil, nil, err
-	}
-	code = make([]byte, min(symbol.Size, maxInterpreter))
-	_, err = program.ReadAt(code, int64(symbol.Address))
-	return code, symbol, err
-}
-
-// beginsWithin reports whether a function begins within a range, behind its start, by an .eh_frame_hdr section that is
-// at an address (Linux Standard Base, 10.6.2). It does if the section is not one as linkers write them.
-func beginsWithin(header []byte, address uint64, in util.Range) bool {
-	const entries, entryBytes = 12, 8
-	// Version 1: a pointer relative to itself, a count of 4 bytes, and a table of numbers relative to the section.
-	if len(header) < entries || string(header[:4]) != "\x01\x1b\x03\x3b" {
-		return true
-	}
-	count := uint64(binary.LittleEndian.Uint32(header[8:]))
-	if count > uint64(len(header)-entries)/entryBytes {
-		return true
-	}
-	for i := range count {
-		start := address + uint64(int32(binary.LittleEndian.Uint32(header[entries+i*entryBytes:])))
-		if start > in.Start && start <= in.End {
-			return true
-		}
-	}
-	return false
-}
-
-// coldRange returns the block to which a function of size bytes at start jumps if conditions hold. It is no other
-// function: jumps lead into it, not just to its beginning, and at its beginning there is a frame. All of them lead
-// there, up to the first instruction that is not known.
-func coldRange(code []byte, start, size uint64, data *stackdeltatypes.IntervalData) util.Range {
-	var cold *stackdeltatypes.BasicBlock
-	hasInner := false
-	for at := 0; at < len(code); {
-		n, to, isJump := conditionalJump(code[at:])
-		if n == 0 {
-			break
-		}
-		at += n
-		target := start + uint64(at) + uint64(to)
-		if !isJump || target-start < size {
-			continue
-		}
-		block := data.Find(target)
-		if block == nil || cold != nil && cold != block {
-			return util.Range{}
-		}
-		cold = block
-		hasInner = hasInner || target != block.Start
-	}
-	if !hasInner || isEntry(cold) {
-		return util.Range{}
-	}
-	return util.Range{Start: cold.Start, End: cold.End - 1} // the engine has the end in it
-}
-
-// isEntry reports whether a block begins as functions do, with nothing but the return address on the stack.
-func isEntry(block *stackdeltatypes.BasicBlock) bool {
-	if len(block.Deltas) == 0 {
-		return true
-	}
-	first := block.Deltas[0].Info
-	return first.Flags&support.UnwindFlagCommand != 0 || first.BaseReg == support.UnwindRegSp && first.Param <= 8
-}
-
-// conditionalJump returns the length of the first instruction, 0 if it is not known, and how far from its end it jumps,
-// if it does so on a condition.
-func conditionalJump(code []byte) (n int, to int64, isJump bool) {
-	if ok, n := amd.DecodeSkippable(code); ok {
-		return n, 0, false
-	}
-	instruction, err := x86asm.Decode(code, 64)
-	if err != nil {
-		return 0, 0, false
-	}
-	rel, ok := instruction.Args[0].(x86asm.Rel)
-	isJump = ok && instruction.Op != x86asm.JMP && instruction.Op != x86asm.CALL
-	return instruction.Len, int64(rel), isJump
-}

@@ -112,6 +112,8 @@ type provider struct {
 	isPlain bool
 	own     ownFile // which is known without reading it
 	handler *handler
+	// uncorrected counts files, see deltas.Provider.
+	uncorrected *uint64
 }
 
 func (p *provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatypes.IntervalData, error) {
@@ -123,7 +125,11 @@ func (p *provider) GetIntervalDataForFile(ref *pfelf.Reference) (*stackdeltatype
 	}
 	data, err := p.StackDeltaProvider.GetIntervalDataForFile(ref)
 	if err == nil { // the engine's next step is to look for runtimes in the file
-		p.handler.setColdCode(coldCode(ref, data))
+		cold, isKnown := coldCode(ref, data)
+		p.handler.setColdCode(cold)
+		if !isKnown {
+			*p.uncorrected++
+		}
 	}
 	return data, err
 }
@@ -255,7 +261,7 @@ func (s *server) start(r start, fds []int) error {
 	s.deltas = deltas.NewProvider()
 	s.provider = provider{
 		StackDeltaProvider: s.deltas, plain: elfunwindinfo.NewStackDeltaProvider(), own: newOwnFile(s.procRoot),
-		handler: s.handler,
+		handler: s.handler, uncorrected: &s.deltas.Uncorrected,
 	}
 	s.manager, err = processmanager.New(ctx, processmanager.Config{
 		InterpretersConfig:    runtimesConfig(),

@@ -125,7 +125,7 @@ func TestStoredBeforePanic(t *testing.T) {
 	s := &server{procRoot: "/proc", handler: h, targets: make(map[libpf.PID]*target), pages: newPages()}
 	s.budget.reset()
 	s.deltas = deltas.NewProvider()
-	s.provider.StackDeltaProvider, s.provider.handler = panicking{s.deltas}, h
+	s.provider = provider{StackDeltaProvider: panicking{s.deltas}, handler: h, uncorrected: &s.deltas.Uncorrected}
 	var err error
 	s.manager, err = processmanager.New(t.Context(), processmanager.Config{
 		InterpretersConfig: runtimesConfig(), MonitorInterval: time.Hour, ExecutableUnloadDelay: time.Millisecond,
