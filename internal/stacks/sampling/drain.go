@@ -85,7 +85,7 @@ func (s *Sampling) handleCount(count *bpf.Count, now instant) {
 
 // deliverKnown delivers a sample of the drain whose stack was resolved before. It reports whether that is so.
 func (s *Sampling) deliverKnown(p *pendingSample, now instant) bool {
-	stack := s.stacks.known(p.program, p.key, now.Time)
+	stack := s.stacks.known(p, now.Time)
 	if stack == nil {
 		return false
 	}
@@ -161,8 +161,7 @@ func (p *program) newSample(count *bpf.Count, now instant) profile.Sample {
 		Thread: count.Thread, Count: uint64(count.Samples), At: now.at(count.First), Last: now.at(count.Last),
 		Unwound: count.Stack.Unwound(),
 	}
-	since := p.served.Load()
-	sample.Served = sample.Unwound || since != 0 && count.First > since
+	sample.Served = sample.Unwound || p.wasServed(count.First)
 	if count.OfOBI && !p.ofOBI.Load() {
 		p.ofOBI.Store(true)
 		p.inbox.notify()
@@ -203,7 +202,7 @@ func (s *Sampling) deliverResolved(p *pendingSample, now time.Time, scratch *scr
 		stack = s.resolveKnown(p, now, scratch)
 		final = stack != nil
 	} else {
-		stack, final = s.stacks.resolve(p.program, p.key, p.raw, now, false, &scratch.frames)
+		stack, final = s.stacks.resolve(p, now, false, &scratch.frames)
 	}
 	switch {
 	case stack != nil:

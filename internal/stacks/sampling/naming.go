@@ -134,7 +134,7 @@ func (s *Sampling) nameUnwound(pending []*pendingSample, deadline time.Time) nam
 			continue
 		}
 		raw, whole := nameable(p, now)
-		if whole && s.stacks.known(p.program, p.key, now) != nil {
+		if whole && s.stacks.known(p, now) != nil {
 			continue
 		}
 		if _, set := codes[p.program]; !set {

@@ -131,11 +131,6 @@ func TestEndOfChain(t *testing.T) {
 		marked := len(frames) > len(test.addrs) && frames[len(frames)-1].Kind() == profile.CutFrame
 		assert.Check(t, marked == test.want && (marked || len(frames) == len(test.addrs)), "%+v: %+v", test, frames)
 	}
-	for _, on := range []bool{true, false} {
-		program.setOn(on)
-		name := s.stacks.rawStack(program, bpf.StackKey{})
-		assert.Check(t, name.ends == on, name)
-	}
 }
 
 // A stack whose functions of PHP are not in their places is named without these, as one that is cut, but not one that

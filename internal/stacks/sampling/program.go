@@ -30,7 +30,8 @@ type program struct {
 	used     atomic.Bool // samples were handed over since the last probe of the process
 	stale    uint64      // stale samples when the identity was last checked
 	unwound  unwound
-	served   atomic.Uint64   // since when unwound.on is true, CLOCK_MONOTONIC in ns; 0: it is not
+	entered  atomic.Uint64   // when unwound.on became true last, CLOCK_MONOTONIC in ns; 0: never
+	left     atomic.Uint64   // the same of false
 	synced   atomic.Uint64   // how often the engine may have learnt anew what the process maps
 	waiting  []pendingSample // of the drain that Run is at
 	unseen   atomic.Bool     // its stacks are to be unwound from its first samples on, and there were none
@@ -183,7 +184,7 @@ func (s *Sampling) resolve(pending *pendingSample, named namedWords) (_ process.
 		}
 	} else {
 		var frames []profile.Frame
-		stack, _ = s.stacks.resolve(p, pending.key, pending.raw, now, true, &frames)
+		stack, _ = s.stacks.resolve(pending, now, true, &frames)
 	}
 	if stack == nil && pending.key.Unwound() {
 		stack = s.cutStack(pending)
@@ -202,7 +203,7 @@ func (s *Sampling) resolveKnown(pending *pendingSample, now time.Time, scratch *
 	if !whole || s.unwinding == nil || p.space.Version() == p.blank || p.space.Lacking(now) {
 		return nil
 	}
-	name := s.stacks.rawStack(p, pending.key) // before: the frames are of this version or a later one
+	name := s.stacks.rawStack(pending) // before: the frames are of this version or a later one
 	named, err := s.join(scratch.named[:0], p, pending.key.Target, raw.Words, namedWords{}, now)
 	scratch.named = named
 	if err != nil {
@@ -223,18 +224,18 @@ func (s *Sampling) resolveKnown(pending *pendingSample, now time.Time, scratch *
 func (s *Sampling) resolveUnwound(pending *pendingSample, now time.Time, words namedWords) (*profile.Stack, error) {
 	p := pending.program
 	raw, whole := nameable(pending, now)
-	if stack := s.stacks.known(p, pending.key, now); stack != nil && whole { // several waited
+	if stack := s.stacks.known(pending, now); stack != nil && whole { // several waited
 		return stack, nil
 	}
 	named, err := s.join(nil, p, pending.key.Target, raw.Words, words, now)
 	if err != nil {
 		return nil, err
 	}
-	name := s.stacks.rawStack(p, pending.key) // before: the frames are of this version or a later one
+	name := s.stacks.rawStack(pending) // before: the frames are of this version or a later one
 	kernel := s.stacks.kernel.AppendFrames(nil, raw.Kernel)
 	frames := s.unwinding.appendFrames(kernel, p, named, raw.Error)
 	if p.space.Lacking(now) && p.probe(now) {
-		name = s.stacks.rawStack(p, pending.key)
+		name = s.stacks.rawStack(pending)
 		frames = s.unwinding.appendFrames(kernel, p, named, raw.Error)
 	}
 	if len(frames) == 0 {

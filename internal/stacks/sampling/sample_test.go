@@ -148,23 +148,35 @@ func TestStackWhenStoreIsFull(t *testing.T) {
 	}
 }
 
-// A sample says whether the engine unwound its program when it was taken, also where it knows nothing of the innermost
-// code.
+// A sample says whether the engine unwound its program when it was taken, whenever it is drained, also where it knows
+// nothing of the innermost code; and the end of its chain is marked by that.
 func TestSampleServed(t *testing.T) {
-	p := new(program)
-	before := bpf.Count{First: bpf.Now()}
-	check := func(count bpf.Count, want bool) {
+	files, err := profile.NewFiles("/proc", 1)
+	assert.NilError(t, err)
+	p := &program{space: profile.NewAddressSpace(files, probePace())}
+	check := func(at uint64, want bool) {
 		t.Helper()
-		sample := p.newSample(&count, instant{})
-		assert.Check(t, sample.Served == want && !sample.Unwound, "%+v", sample)
+		sample := p.newSample(&bpf.Count{First: at}, instant{})
+		wait := p.newWait(&bpf.Walk{Time: at}, instant{})
+		name := new(stacks).rawStack(&pendingSample{program: p, sample: wait})
+		assert.Check(t, sample.Served == want && wait.Served == want && name.ends == want && !sample.Unwound,
+			"%+v, %+v, %+v", sample, wait, name)
 	}
-	check(before, false)
+	check(bpf.Now(), false)
 	p.setOn(true)
-	check(before, false) // though it is drained now
-	check(bpf.Count{First: bpf.Now() + 1}, true)
-	p.served.Store(1)
-	p.setOn(true) // as it has been since then
-	check(bpf.Count{First: 2}, true)
+	entered := p.entered.Load()
+	check(entered, false)
+	check(entered+1, true)
+	p.setOn(true) // as it was
+	check(entered+1, true)
 	p.setOn(false)
-	check(bpf.Count{First: bpf.Now() + 1}, false)
+	left := p.left.Load()
+	check(left-1, true)
+	check(left, false)
+	p.setOn(false)
+	check(left, false)
+	p.setOn(true)
+	check(left-1, true)
+	check(p.entered.Load(), false)
+	check(p.entered.Load()+1, true)
 }

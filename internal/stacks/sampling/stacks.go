@@ -44,32 +44,32 @@ func newStacks() (s stacks, err error) {
 	return s, err
 }
 
-// known returns the stack with a key, nil if it must be resolved.
-func (s *stacks) known(p *program, key bpf.StackKey, now time.Time) *profile.Stack {
-	id, ok := s.names.Get(s.rawStack(p, key))
-	if !ok || p.space.Lacking(now) {
+// known returns the stack of a sample, nil if it must be resolved.
+func (s *stacks) known(p *pendingSample, now time.Time) *profile.Stack {
+	id, ok := s.names.Get(s.rawStack(p))
+	if !ok || p.program.space.Lacking(now) {
 		return nil
 	}
 	return s.store.Get(id)
 }
 
-// resolve names a stack by what is known of the process. It returns no stack and true if there is
+// resolve names the stack of a sample by what is known of the process. It returns no stack and true if there is
 // none: where it begins can be no code, or nothing is known of a process that was probed. It
 // returns no stack and false if a probe of the process may tell more. It reads nothing of the
 // process.
-func (s *stacks) resolve(p *program, key bpf.StackKey, raw bpf.Stack, now time.Time, probed bool,
-	scratch *[]profile.Frame) (_ *profile.Stack, final bool) {
-	name := s.rawStack(p, key) // before: the frames are of this version or a later one
-	if !probed && name.space == p.blank {
+func (s *stacks) resolve(p *pendingSample, now time.Time, probed bool, scratch *[]profile.Frame) (_ *profile.Stack,
+	final bool) {
+	space, name := p.program.space, s.rawStack(p) // before: the frames are of this version or a later one
+	if !probed && name.space == p.program.blank {
 		return nil, false
 	}
-	frames := s.kernel.AppendFrames((*scratch)[:0], raw.Kernel)
-	frames = appendWalked(frames, p.space, raw.User, name.ends)
+	frames := s.kernel.AppendFrames((*scratch)[:0], p.raw.Kernel)
+	frames = appendWalked(frames, space, p.raw.User, name.ends)
 	*scratch = frames
 	switch {
-	case !probed && p.space.Lacking(now):
+	case !probed && space.Lacking(now):
 		return nil, false
-	case name.space == p.blank || len(frames) == 0:
+	case name.space == p.program.blank || len(frames) == 0:
 		return nil, true
 	}
 	return s.put(name, frames, true), true
@@ -111,7 +111,7 @@ func (s *stacks) put(name rawStack, frames []profile.Frame, lasting bool) *profi
 	return stack
 }
 
-func (s *stacks) rawStack(p *program, key bpf.StackKey) rawStack {
-	return rawStack{key: key, space: p.space.Version(), kernel: s.kernel.Version(),
-		ends: !key.Unwound() && p.served.Load() != 0}
+func (s *stacks) rawStack(p *pendingSample) rawStack {
+	return rawStack{key: p.key, space: p.program.space.Version(), kernel: s.kernel.Version(),
+		ends: !p.key.Unwound() && p.sample.Served}
 }

@@ -208,12 +208,22 @@ func (u *unwinding) leave(p *program) {
 
 // setOn notes whether the engine unwinds the stacks of a program. The lock of unwinding is held.
 func (p *program) setOn(on bool) {
-	p.unwound.on = on
-	if !on {
-		p.served.Store(0)
-	} else {
-		p.served.CompareAndSwap(0, bpf.Now())
+	switch {
+	case on == p.unwound.on:
+		return
+	case on:
+		p.entered.Store(bpf.Now())
+	default:
+		p.left.Store(bpf.Now())
 	}
+	p.unwound.on = on
+}
+
+// wasServed reports whether the engine unwound the stacks of a program at a time, which is about that of the last
+// drain or later.
+func (p *program) wasServed(at uint64) bool {
+	entered, left := p.entered.Load(), p.left.Load()
+	return at < left || entered > left && at > entered
 }
 
 // reset has all stacks walked by frame pointers again, until the programs were synchronized anew. Those
