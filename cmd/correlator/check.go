@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"correlator/internal/operate/check"
+	"correlator/internal/stacks/sampling"
 )
 
 func (a *app) addCheck() {
@@ -18,8 +19,10 @@ func (a *app) addCheck() {
 		Short: "Say what this machine, and the rights of this process, allow run to do",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			config := options.Agent()
+			config.Waits = options.Samples.Waits == sampling.AutoWaits // explain --pid takes them from no agent
 			out, results := cmd.OutOrStdout(), check.Run(check.Config{
-				Config:      options.Agent(),
+				Config:      config,
 				AdminSocket: options.Monitoring.AdminSocket, NeedsAdminSocket: options.NeedsAdminSocket(),
 				MetricsAddress: options.Monitoring.MetricsAddress,
 				LiveListen:     options.LiveView.Listen,

@@ -42,11 +42,11 @@ func fakeMachine(t *testing.T, files map[string]string) *machine {
 	works := func() error { return nil }
 	m := &machine{
 		config: config(), sysRoot: filepath.Join(dir, "sys"), cpus: 2, caps: ^self.Capabilities(0),
-		procfs: works, sampler: works, unwinder: works, liveEvents: works, kernelSymbols: works, readv: works,
-		readsInKernel: works,
-		memory:        func() (access, error) { return access{allowed: 10}, nil },
-		admin:         works,
-		runtimes:      func() ([]inspect.Process, error) { return nil, nil },
+		procfs: works, sampler: works, unwinder: works, waits: works, liveEvents: works, kernelSymbols: works,
+		readv: works, readsInKernel: works,
+		memory:   func() (access, error) { return access{allowed: 10}, nil },
+		admin:    works,
+		runtimes: func() ([]inspect.Process, error) { return nil, nil },
 	}
 	m.config.ProcRoot = filepath.Join(dir, "proc")
 	for _, dir := range []string{m.proc("sys/kernel"), m.proc("7"), m.sysRoot} {
@@ -168,6 +168,20 @@ func TestSamplerInPart(t *testing.T) {
 	f := found(t, m, "sampler")
 	f.verify(t, Degraded, "too complex", "uname -r")
 	assert.Check(t, strings.Contains(f.loss, "lack callers"), "loss %q", f.loss)
+}
+
+// What keeps waits from being accounted is named, and what keeps their stacks from being walked.
+func TestWaits(t *testing.T) {
+	m := fakeMachine(t, nil)
+	m.config.Waits = true
+	found(t, m, "waits").verify(t, OK, "with stacks", "")
+	missing := &bpf.MissingError{Feature: "another kernel", Remedy: "boot it", Err: errRefused}
+	m.waits = func() error { return missing }
+	found(t, m, "waits").verify(t, Missing, "needs another kernel", "boot it")
+	for err, remedy := range map[error]string{missing: "boot it", errRefused: "uname -r"} {
+		m.waits = func() error { return &stacklessError{err} }
+		found(t, m, "waits").verify(t, Degraded, "; not where it was spent: ", remedy)
+	}
 }
 
 // An engine that cannot run does not prevent `run`, which is not ready if it is to run.

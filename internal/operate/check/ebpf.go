@@ -89,7 +89,9 @@ func waits(m *machine) finding {
 	const works = "the time of threads off a CPU can be accounted"
 	err := m.waits()
 	if stackless := new(stacklessError); errors.As(err, &stackless) {
-		return finding{Degraded, works + "; not where it was spent: " + stackless.Error(), lossWaitStacks, ""}
+		f := ebpfFinding(stackless.error, "", lossWaitStacks)
+		f.status, f.detail = Degraded, works+"; not where it was spent: "+f.detail
+		return f
 	}
 	return ebpfFinding(err, works+", with stacks", lossWaits)
 }
