@@ -167,6 +167,18 @@ func TestPHPProgram(t *testing.T) {
 			}
 		}
 	}
+	for nameless := false; !nameless; {
+		for word, rest := NextWord(e.next(t, j.target).words); word != nil; word, rest = NextWord(rest) {
+			if !isPHP(word) || phpHashOf(uint32(word[2]>>32)) != 0 {
+				continue
+			}
+			named, err := e.Frames(t.Context(), j.target, [][]uint64{word})
+			assert.NilError(t, err)
+			f := named[0].Frames
+			nameless = nameless || len(f) > 0 && f[0].Function == ""
+			assert.Check(t, named[0].Keep, "%+v is asked for again", f)
+		}
+	}
 }
 
 // phpMemory is memory with functions of PHP 8.2, from phpMemoryStart on.
@@ -327,11 +339,19 @@ func TestPHPStack(t *testing.T) {
 		return []uint64{header, at, variable}
 	}
 	typed, found := word("Command line code"), word("/srv/shop.php")
+	inherited := phpFunctionOf{kind: zendInternalFunction, flags: 1 << 25, class: 1, name: "count", className: "ArrayObject"}
+	copied, _ := inherited.add(m, 0)
+	m.Write(make([]byte, pageBytes))
 	stack(true, none)
+	stack(true, []uint64{header, copied, 0}, "") // which stays so
+	stack(false, []uint64{header, copied, found[2]}, "")
 	stack(false, typed, "")
 	stack(true, slices.Concat(none, found, none), "rate")
 	stack(true, slices.Concat(typed, found), "rate", "rate")
 	stack(false, []uint64{header, 1 << 40, 5}, "")
+	other := word("/srv/other.php")
+	code.php = newPHPLayout("PHP 7.3.1")
+	stack(true, other, "")
 	m.Reset() // what was read is not read again, also of another line
 	stack(true, slices.Concat(typed, []uint64{found[0], found[1], found[2] + 1}), "rate", "rate")
 }

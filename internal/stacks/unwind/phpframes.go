@@ -77,7 +77,9 @@ func (s *server) phpFrames(t *target, code *runtimeCode, word libpf.EbpfFrame) [
 		r := phpReader{code.pages, code.php.file}
 		f, of, err := r.function(word.Variable(0), typeInfo)
 		if err != nil {
-			s.keep = false
+			// That stays so without a hash, and in a version of which the layout is not known.
+			stays := errors.Is(err, errPHPFunction) && (phpHashOf(typeInfo) == 0 || code.php.file == 0)
+			s.keep = s.keep && stays
 			return []Frame{{Kind: PHPFrame}}
 		}
 		frames, lines = []Frame{f}, of
@@ -87,13 +89,7 @@ func (s *server) phpFrames(t *target, code *runtimeCode, word libpf.EbpfFrame) [
 	if lines.Down <= line && line <= lines.Up {
 		f.Line = line
 	}
-	if trusted := code.trusted; !code.isTrusted([]Frame{f}) {
-		s.keep = false
-		return []Frame{{Kind: PHPFrame}}
-	} else if !trusted {
-		s.trusted++
-	}
-	return []Frame{f}
+	return s.ifTrusted(code, []Frame{f})
 }
 
 // function returns the frame of a function, without the line, and the lines it is from and to.

@@ -37,16 +37,24 @@ func (s *server) runtimeFrames(pid libpf.PID, word libpf.EbpfFrame) []Frame {
 		s.keep = false
 		return []Frame{{Kind: kind.frames}} // its code is gone
 	}
-	if trusted := code.trusted; !code.isTrusted(frames) {
-		s.keep = false
-		return []Frame{{Kind: kind.frames}}
-	} else if !trusted {
-		s.trusted++
-	}
+	frames = s.ifTrusted(code, frames)
 	if len(read) > 0 && s.places.add(at, frames, Span{}, read) {
 		return frames
 	}
 	s.keep = false
+	return frames
+}
+
+// ifTrusted returns frames of a runtime that have the right names, instead of others one without a name.
+func (s *server) ifTrusted(code *runtimeCode, frames []Frame) []Frame {
+	before := code.trusted
+	if !code.isTrusted(frames) {
+		s.keep = false
+		return []Frame{{Kind: frames[0].Kind}}
+	}
+	if !before {
+		s.trusted++
+	}
 	return frames
 }
 
