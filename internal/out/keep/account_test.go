@@ -2,11 +2,13 @@ package keep
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
 	"gotest.tools/v3/assert"
 
+	"correlator/otlp/spantimes"
 	"correlator/profile"
 )
 
@@ -15,6 +17,11 @@ func TestAccounts(t *testing.T) {
 	const took = 20 * time.Millisecond
 	s := NewStore(10*time.Minute, MinBytes)
 	sample := newSample(resource("a", 1), 1, begin.Add(-time.Second), stackOf("main"))
+	none := newAccount(sample, profile.Net, begin, took)
+	none.TraceID = [16]byte{}
+	s.AddAccount(none, begin)
+	s.AddAccount(&profile.Account{TraceID: sample.TraceID}, begin)
+	assert.Check(t, s.Stats().Accounts == 0, "of no transaction, or of no process")
 	s.AddAccount(newAccount(sample, profile.Net, begin, took), begin)
 	s.AddAccount(newAccount(sample, profile.OnCPU, begin.Add(took), took), begin)
 	s.AddAccount(newAccount(sample, profile.Net, begin.Add(4*took), 3*took), begin)
@@ -152,6 +159,42 @@ func TestForgottenAccounts(t *testing.T) {
 		s.Stats())
 }
 
+// Where accounts of many owners have no room, they make it for each other, and not samples.
+func TestAccountsOfOwners(t *testing.T) {
+	s := NewStore(10*time.Minute, MinBytes)
+	const owners = 12
+	var resources []*profile.Resource
+	for i := range owners {
+		resources = append(resources, resource(fmt.Sprint(i), i))
+	}
+	for i := range owners * MinBytes / partOfAccounts / 2 / accountedBytes {
+		sample := newSample(resources[i%owners], i, begin, stackOf("main"))
+		if i < owners {
+			s.Add(sample, begin)
+		}
+		s.AddAccount(newAccount(sample, profile.Net, begin, time.Second), begin)
+	}
+	addUp(t, s)
+	st := s.Stats()
+	assert.Check(t, st.Samples == owners && st.AccountsForgotten[goneEvicted] > 1000, "%+v", st)
+}
+
+// An account is forgotten in time, whether others are slow or not.
+func TestExpiredAccounts(t *testing.T) {
+	const period = 10 * time.Minute
+	for _, took := range []time.Duration{slow - 1, slow} {
+		s := NewStore(period, MinBytes)
+		r := resource("a", 1)
+		s.AddAccount(newAccount(newSample(r, 1, begin, nil), profile.Net, begin, took), begin)
+		now := begin.Add(period)
+		s.AddAccount(newAccount(newSample(r, 2, begin, nil), profile.Net, now, 2*slow-took), now)
+		s.Expire(now.Add(-1))
+		assert.Check(t, s.Stats().Accounts == 2, "%+v", s.Stats())
+		s.Expire(now)
+		assert.Check(t, s.Stats().Accounts == 1 && s.Stats().AccountsForgotten[goneExpired] == 1, "%+v", s.Stats())
+	}
+}
+
 // A thread in OpenTelemetry's context does not tell its transaction: its account is shown with the one that its
 // samples tell, and not beside it.
 func TestAccountOfTrace(t *testing.T) {
@@ -188,6 +231,9 @@ func TestSizeOfAccounts(t *testing.T) {
 			account.Times[state] = profile.StateTimes{Sum: 1 << 62, Longest: 1 << 62, Count: 1 << 63}
 		}
 		s.AddAccount(account, begin)
+		span := spantimes.Span{TraceID: account.TraceID, ID: account.TransactionID}
+		span.Start, span.End = uint64(account.First.UnixNano()), uint64(begin.UnixNano())
+		s.AddSpans(begin, span)
 	}
 	a := answer(t, s, Query{}, begin)
 	text, err := json.Marshal(a)

@@ -78,8 +78,8 @@ func (s *Store) Expire(now time.Time) {
 	s.clock.Look(now)
 	oldest, n := s.clock.Ns(now.Add(-s.period)), 0
 	for _, o := range s.owners { // which may come and go meanwhile, as slices may be evicted
-		s.stats.Expired += s.expireSlices(o, &o.slices, oldest, now)
-		s.stats.Waits.Expired += s.expireSlices(o, &o.waits.slices, oldest, now)
+		s.expireSlices(o, &o.slices, &s.stats.Expired, oldest, now)
+		s.expireSlices(o, &o.waits.slices, &s.stats.Waits.Expired, oldest, now)
 		s.expireAccounts(o, oldest, now)
 		if n++; n%step == 0 {
 			s.pause()
@@ -88,16 +88,16 @@ func (s *Store) Expire(now time.Time) {
 	s.shrink()
 }
 
-// expireSlices forgets slices of samples, or of waits, that are too old, and returns how many these were.
-func (s *Store) expireSlices(o *owner, of *[]*timeSlice, oldest int64, now time.Time) (forgotten uint64) {
+// expireSlices forgets slices of samples, or of waits, that are too old, and counts these as expired.
+func (s *Store) expireSlices(o *owner, of *[]*timeSlice, expired *uint64, oldest int64, now time.Time) {
 	if n := len(*of); n > 0 && s.clock.Ns(now)-(*of)[n-1].began >= int64(s.period/slicesOfPeriod) {
 		s.end(o, (*of)[n-1], s.clock.Ns(now))
 	}
 	for len(*of) > 0 && (*of)[0].ended != 0 && (*of)[0].ended <= oldest {
-		forgotten += s.forgetOldest(o, of, goneExpired, now)
+		n := s.forgetOldest(o, of, goneExpired, now) // which may count others meanwhile
+		*expired += n
 		s.pause()
 	}
-	return forgotten
 }
 
 // shrink makes tables small again, unless there is a query, which looks at them in pauses of its own: then
@@ -125,6 +125,9 @@ func (s *Store) shrink() {
 // pause lets Add go first. The caller holds the lock.
 func (s *Store) pause() {
 	s.mu.Unlock()
+	if s.paused != nil {
+		s.paused()
+	}
 	s.mu.Lock()
 }
 

@@ -117,6 +117,16 @@ func addUp(tb testing.TB, s *Store) {
 		}
 		for _, p := range o.processes {
 			transactions += p.transactions.len()
+			traces := make(map[[16]byte]int)
+			for tx := range p.transactions.values() {
+				if tx.context == profile.OTelContext && tx.id.transaction != [8]byte{} {
+					traces[tx.id.trace]++
+				}
+			}
+			for id, n := range traces {
+				assert.Assert(tb, p.traces.get(id) == n, "%d transactions of %d of a trace", p.traces.get(id), n)
+			}
+			assert.Assert(tb, p.traces.len() == len(traces), "%d traces of %d", p.traces.len(), len(traces))
 		}
 	}
 	slow, moments := 0, 0

@@ -13,13 +13,16 @@ func TestMemoryOfForgotten(t *testing.T) {
 	s := NewStore(time.Minute, 8*MinBytes)
 	now, main := begin, stackOf("main")
 	var resources []*profile.Resource
-	for pid := range 20 {
+	for pid := range 10 {
 		resources = append(resources, resource("a", pid))
+	}
+	for round := range 20 { // each has many twice
+		many := resources[round%len(resources)]
 		for i := range 1000 {
-			sample := newSample(resources[pid], i, now, stackOf(fmt.Sprintf("method%d", i)))
+			sample := newSample(many, i, now, stackOf(fmt.Sprintf("method%d", i)))
 			sample.TID, sample.Thread = i, "worker"
 			s.Add(sample, now)
-			s.Add(newWait(resources[pid], i, now, main, profile.Wait{State: profile.Futex, Futex: uint64(i)}), now)
+			s.Add(newWait(many, i, now, main, profile.Wait{State: profile.Futex, Futex: uint64(i)}), now)
 		}
 		now = now.Add(10 * time.Second)
 		for _, r := range resources { // which has samples all the time

@@ -45,6 +45,9 @@ func TestSpansOfTransactions(t *testing.T) {
 	s.spans.find(transactionID{span.TraceID, span.ID}).end = int64(span.Start) + 1 // before anything was seen
 	a = answer(t, s, Query{ID: traceOf(short)}, begin)
 	assert.Check(t, a.Transactions[0].Span == nil && slowest() == traceOf(long))
+	*s.spans.find(transactionID{span.TraceID, span.ID}) = spanTime{transactionID{span.TraceID, span.ID},
+		begin.Add(time.Second).UnixNano(), math.MaxInt64} // after it
+	assert.Check(t, answer(t, s, Query{ID: traceOf(short)}, begin).Transactions[0].Span == nil)
 	addUp(t, s)
 }
 
@@ -56,6 +59,7 @@ func TestInvalidSpans(t *testing.T) {
 	for i, change := range []func(*spantimes.Span){
 		func(s *spantimes.Span) { s.ID = [8]byte{} }, func(s *spantimes.Span) { s.Start = 0 },
 		func(s *spantimes.Span) { s.End = s.Start - 1 },
+		func(s *spantimes.Span) { s.Start, s.End = math.MaxUint64-1, math.MaxUint64 },
 		func(s *spantimes.Span) { s.End = math.MaxUint64 }, func(s *spantimes.Span) { s.End = 0 },
 		func(s *spantimes.Span) { s.Start = 1 },
 		func(s *spantimes.Span) { s.End = uint64(now.Add(maxAhead).UnixNano()) + 1 },

@@ -67,6 +67,8 @@ type Store struct {
 	forgotten int64      // until when samples were added that were forgotten later, in ns
 	shrunk    []*process // of which something was forgotten since Expire has looked at their tables
 
+	paused func() // called in each pause, without mu; nil but in tests
+
 	querying sync.Mutex // held by a query, and by shrink; a query takes it before mu
 	query    uint32     // its number; guarded by querying, as is transaction.found
 }

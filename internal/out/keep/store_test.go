@@ -128,6 +128,9 @@ func TestExpire(t *testing.T) {
 		now := begin.Add(time.Duration(minute) * time.Minute)
 		s.Expire(now)
 		addUp(t, s)
+		for _, slice := range s.owners["a"].slices {
+			assert.Check(t, slice.ended != 0 || minute == 0, "after %d minutes, a slice has not ended", minute)
+		}
 		sample := newSample(r, 2, now, stackOf("long"))
 		s.Add(sample, now)
 		addUp(t, s)
@@ -257,13 +260,13 @@ func TestLost(t *testing.T) {
 	s := NewStore(time.Minute, MinBytes)
 	r := resource("a", 1)
 	bare := newSample(r, 1, begin, nil)
-	s.Add(bare, begin)
+	assert.Check(t, !s.Add(bare, begin), "names of no frames are asked for")
 	large := newSample(r, 2, begin, stackOf(methods(1, 500)...))
 	for i := range large.Stack.Frames {
 		large.Stack.Frames[i] = profile.NewJVMFrame(profile.NewFunction(fmt.Sprint(i, strings.Repeat("y", 1020)),
 			strings.Repeat("z", 1020)), 1)
 	}
-	s.Add(large, begin)
+	assert.Check(t, !s.Add(large, begin), "names of what is lost are asked for")
 	untraced := newSample(r, 3, begin, stackOf("main"))
 	untraced.TraceID = [16]byte{}
 	s.Add(untraced, begin)
@@ -280,7 +283,8 @@ func TestNames(t *testing.T) {
 	s := NewStore(time.Minute, MinBytes)
 	file := &profile.File{ID: profile.FileID{1}, Kind: profile.NativeFrame, Path: "/bin/shop"}
 	frame := profile.Frame{File: file, Address: 0x1000}
-	stack := &profile.Stack{ID: profile.TraceID([]profile.Frame{frame, frame}), Frames: []profile.Frame{frame, frame}}
+	frames := []profile.Frame{frame, frame, stackOf("main").Frames[0]} // the last one has a name
+	stack := &profile.Stack{ID: profile.TraceID(frames), Frames: frames}
 	one, two := resource("a", 1), resource("a", 2)
 	for i, r := range []*profile.Resource{one, two} {
 		assert.Check(t, s.Add(newSample(r, i, begin, stack), begin), "names are not asked for")
@@ -299,7 +303,7 @@ func TestNames(t *testing.T) {
 		s.name(now, name)
 		addUp(t, s)
 	}
-	for after, want := range map[time.Duration]bool{time.Second: false, 2 * time.Minute: true} {
+	for after, want := range map[time.Duration]bool{time.Second: false, 3 * time.Second: true} {
 		assert.Check(t, !s.Add(newSample(one, 0, begin, stack), now.Add(after)),
 			"names that are known are asked for again")
 		got := s.Add(newSample(two, 1, begin, stack), now.Add(after))
@@ -316,7 +320,10 @@ func TestNames(t *testing.T) {
 	s.Expire(begin.Add(2 * time.Hour))
 	assert.Check(t, len(s.owners) == 0, "it is not forgotten")
 	s.Named(newSample(two, 0, begin, stack))
-	s.name(now, name)
+	s.name(now, func(_ *profile.Resource, f profile.Frame) profile.Frame {
+		t.Errorf("the name of %+v is read, which is forgotten", f)
+		return f
+	})
 	addUp(t, s)
 }
 
@@ -332,6 +339,7 @@ func TestRandom(t *testing.T) {
 		sample := newSample(resources[random.IntN(len(resources))], random.IntN(1+i/3), at,
 			stackOf(methods(random.IntN(50), 1+random.IntN(30))...))
 		sample.TID, sample.Count = random.IntN(20), uint64(random.IntN(4))
+		sample.Context = profile.ContextKind(random.IntN(2))
 		if random.IntN(3) == 0 {
 			sample.Wait = &profile.Wait{State: profile.Net, Sum: time.Duration(random.IntN(100)),
 				Futex: uint64(random.IntN(9))}
@@ -374,6 +382,7 @@ func TestKeep(t *testing.T) {
 		return used
 	})
 	assert.Check(t, errors.Is(err, used), err)
+	assert.Check(t, k.Slow() == nil, "there are no rules")
 	waited := make(chan error)
 	err = k.Glance(t.Context(), Query{Only: &Only{"a", sample.TraceID, sample.TransactionID}}, func(a *Answer) error {
 		assert.Check(t, len(a.Transactions) == 1 && a.SamplesPerSecond == 20, "%+v", a)

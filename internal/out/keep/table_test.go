@@ -55,7 +55,7 @@ func TestTable(t *testing.T) {
 		assert.Check(t, !got[value], "%d twice", value)
 		got[value] = true
 	}
-	if len(got) != len(want) || pauses < 2 || small.old != nil || small.most >= 20*step*9/10 {
+	if len(got) != len(want) || pauses < 2 || pauses > 20 || small.old != nil || small.most >= 20*step*9/10 {
 		t.Errorf("%d values, want %d; %d pauses, %d at most", len(got), len(want), pauses, small.most)
 	}
 	for key := range maps.Clone(want) {
@@ -64,4 +64,12 @@ func TestTable(t *testing.T) {
 	if small.shrink(func() {}); small.len() != 0 || small.most != 0 {
 		t.Errorf("%d entries, %d at most", small.len(), small.most)
 	}
+	for key := range leastShrunk {
+		small.put(key, key)
+	}
+	for key := range leastShrunk {
+		small.delete(key)
+	}
+	small.shrink(func() {})
+	assert.Check(t, small.most == leastShrunk, "one that is small already has room for %d", small.most)
 }
