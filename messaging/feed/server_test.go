@@ -1,16 +1,21 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -201,10 +206,33 @@ func TestAddRecordWithoutSamples(t *testing.T) {
 	s, _ := listen(t, path)
 	got := serve(t, s)
 	c := dial(t, path)
-	err := errors.Join(c.Add(Record{PID: 1, TID: 1}), c.Flush())
+	assert.NilError(t, c.Add(numbered(1)))
+	err := c.Add(Record{PID: 1, TID: 1})
 	assert.Check(t, errors.Is(err, errCount), "%v, want errCount", err)
-	assert.NilError(t, errors.Join(c.Add(numbered(1)), c.Flush()))
+	assert.NilError(t, c.Close())
+	assert.Check(t, c.conn == nil, "it is still connected")
 	testenv.Poll(t, patience, "the record", func() bool { return got.count() == 1 })
+}
+
+// What lines say is flushed before a read that may block; an empty line says nothing, and a wrong one ends it, as does
+// an error of the reader.
+func TestAddLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "feed")
+	s, _ := listen(t, path)
+	got := serve(t, s)
+	c := dial(t, path)
+	broken, line := errors.New("broken"), "1 2 60b420bb3851d9d47acb933dbe70399b\n"
+	for i, test := range []struct{ in, err string }{
+		{line + " \n" + line, "broken"}, {line + line + "1 2", "line 3: "}, {line, ""},
+	} {
+		in := io.Reader(strings.NewReader(test.in))
+		if test.err == broken.Error() {
+			in = io.MultiReader(in, iotest.ErrReader(broken))
+		}
+		err := c.AddLines(in)
+		assert.Check(t, strings.HasPrefix(fmt.Sprint(err), cmp.Or(test.err, "<nil>")), err)
+		testenv.Poll(t, patience, "the records", func() bool { return got.count() == []int{2, 2, 5}[i] })
+	}
 }
 
 // Only root may feed: the kernel refuses the sampler of another user.

@@ -33,6 +33,7 @@ func TestParseRecord(t *testing.T) {
 		"1 2 " + id + " 0":               `count "0" is not a number from 1 to 65535`,
 		"1 2 " + id + " 65536":           `count "65536"`,
 		"1 2 " + id[1:]:                  "stack-trace-id",
+		"1 2 YLQguzhR2dR6y5M9vnA5mw*":    "stack-trace-id",
 		"1 2 " + id + " 1 xyz " + id:     `trace-id "xyz" is not 16 bytes in hex or base64-url`,
 		"1 2 " + id + " 1 " + id + " 00": `transaction-id "00" is not 8 bytes`,
 	} {
