@@ -295,6 +295,16 @@ func (p *ProcessExplanation) addNotes(r *record.Recording, notes []string) {
 	if r.LostWaits > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("the stacks of %d waits are missing: there was no room for more", r.LostWaits))
 	}
+	still := 0
+	for i := range p.Threads {
+		if of := &p.Threads[i]; of.onCPU() == 0 && !slices.ContainsFunc(of.Waits, func(w Wait) bool { return w.text != "" }) {
+			still++
+		}
+	}
+	if still > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("there is no stack of %s: one is walked when a wait is over",
+			terminal.Count(still, "thread that did not run", "threads that did not run")))
+	}
 	p.Notes = append(p.Notes, notes...)
 }
 

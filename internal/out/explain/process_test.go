@@ -151,6 +151,10 @@ func TestProcessForms(t *testing.T) {
 	}
 	assert.Check(t, p.Account.Partial && len(p.Notes) == 3 && strings.Contains(p.Notes[1], "9 switches") &&
 		strings.Contains(p.Notes[2], "7 waits"), "%+v", p)
+	clear(r.Waits)
+	p, _ = explainProcesses(r)
+	p.addNotes(r, nil)
+	assert.Check(t, len(p.Notes) == 4 && strings.Contains(p.Notes[3], "of 1 thread that did not run"), "%+v", p)
 }
 
 // A page shows when threads did what, since the recording began, and which thread ended the waits of another, whatever
