@@ -295,9 +295,9 @@ func (p *ProcessExplanation) addNotes(r *record.Recording, notes []string) {
 	if r.LostWaits > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("the stacks of %d waits are missing: there was no room for more", r.LostWaits))
 	}
-	still := 0
+	still, hasStack := 0, func(w Wait) bool { return w.text != "" }
 	for i := range p.Threads {
-		if of := &p.Threads[i]; of.onCPU() == 0 && !slices.ContainsFunc(of.Waits, func(w Wait) bool { return w.text != "" }) {
+		if of := &p.Threads[i]; of.onCPU() == 0 && !slices.ContainsFunc(of.Waits, hasStack) {
 			still++
 		}
 	}

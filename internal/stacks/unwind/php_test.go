@@ -339,7 +339,8 @@ func TestPHPStack(t *testing.T) {
 		return []uint64{header, at, variable}
 	}
 	typed, found := word("Command line code"), word("/srv/shop.php")
-	inherited := phpFunctionOf{kind: zendInternalFunction, flags: 1 << 25, class: 1, name: "count", className: "ArrayObject"}
+	inherited := phpFunctionOf{kind: zendInternalFunction, flags: 1 << 25, class: 1, name: "count",
+		className: "ArrayObject"}
 	copied, _ := inherited.add(m, 0)
 	m.Write(make([]byte, pageBytes))
 	stack(true, none)
