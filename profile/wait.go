@@ -36,6 +36,7 @@ const (
 	LockWait  WaitKind = "lock"  // Futex: a lock, a condition or a queue
 	SleepWait WaitKind = "sleep" // Sleep, and threads of a JVM that sleep
 	GCWait    WaitKind = "gc"    // until a JVM's collector or another safepoint has ended
+	IdleWait  WaitKind = "idle"  // for any work at all: see IsIdle
 )
 
 // KindOf returns the kind of waits of which no more than the state is known.
@@ -53,17 +54,17 @@ var ofCollectors = []string{"VM Thread", "GC Thread", "G1 ", "ZDriver", "ZWorker
 // space: what for, the method that they called says, and who woke them.
 func (w *Wait) Kind(pid int, frames []Frame) WaitKind {
 	at := slices.IndexFunc(frames, func(f Frame) bool { return f.Kind() == JVMFrame && !f.IsInlined() })
-	if w.State != Futex || at < 0 {
-		return KindOf(w.State)
-	}
+	ofJVM := w.State == Futex && at >= 0
 	ofCollector := func(prefix string) bool { return strings.HasPrefix(w.Waker.Thread, prefix) }
 	switch {
-	case w.Waker.Kind == ThreadWaker && w.Waker.PID == pid && slices.ContainsFunc(ofCollectors, ofCollector):
+	case ofJVM && w.Waker.Kind == ThreadWaker && w.Waker.PID == pid && slices.ContainsFunc(ofCollectors, ofCollector):
 		return GCWait
-	case strings.HasPrefix(frames[at].Name(), "java.lang.Thread.sleep"):
+	case ofJVM && strings.HasPrefix(frames[at].Name(), "java.lang.Thread.sleep"):
 		return SleepWait
+	case (w.State == Futex || w.State == Poll || w.State == Sleep) && IsIdle(frames):
+		return IdleWait
 	}
-	return LockWait
+	return KindOf(w.State)
 }
 
 // Cause returns the peer or the file that a thread waited for, as far as that is known.

@@ -12,6 +12,8 @@ func TestKindOfWait(t *testing.T) {
 	frames := func(name string) []Frame {
 		return []Frame{{Address: 1}, NewInlinedFrame(), NewJVMFrame(NewFunction(name, ""), 1)}
 	}
+	const pool = "java.util.concurrent.ThreadPoolExecutor."
+	idle := append(frames(pool+"getTask"), frames(pool+"runWorker")...)
 	by := func(pid int, thread string) Waker { return Waker{Kind: ThreadWaker, PID: pid, Thread: thread} }
 	for _, test := range []struct {
 		state  ThreadState
@@ -30,6 +32,8 @@ func TestKindOfWait(t *testing.T) {
 		{Futex, frames("Shop.sort"), Waker{Kind: TimerWaker, PID: 7, Thread: "VM Thread"}, "lock"},
 		{Futex, []Frame{{Address: 1}}, by(7, "VM Thread"), "lock"},
 		{Net, frames("Shop.sort"), by(7, "VM Thread"), "net"},
+		{Futex, idle, Waker{}, "idle"}, {Poll, idle, Waker{}, "idle"}, {Sleep, idle, Waker{}, "idle"},
+		{Futex, idle, by(7, "VM Thread"), "gc"}, {Runnable, idle, Waker{}, "runnable"}, {Disk, idle, Waker{}, "disk"},
 		{Sleep, nil, Waker{}, "sleep"}, {Throttled, nil, Waker{}, "throttled"}, {Other, nil, Waker{}, "other"},
 	} {
 		got := (&Wait{State: test.state, Waker: test.waker}).Kind(7, test.frames)

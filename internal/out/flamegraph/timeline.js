@@ -17,6 +17,7 @@ const KINDS = {
   disk: ["disk", "#8250c4", "#b388f0"],
   fault: ["page fault", "#bf3f8a", "#ec7cbb"],
   gc: ["GC or safepoint", "#c23b3b", "#f07a73"],
+  idle: ["idle", "#a9b4bd", "#525f6b"],
   unseen: ["nothing seen", "#cfd5da", "#3a434b"],
 };
 const OTHER_KIND = ["other", "#6f6a80", "#9b95ad"];

@@ -215,7 +215,7 @@ func stateOf(kind profile.WaitKind) profile.ThreadState {
 			return state
 		}
 	}
-	if kind == profile.GCWait {
+	if kind == profile.GCWait || kind == profile.IdleWait {
 		return profile.Futex
 	}
 	return profile.Other

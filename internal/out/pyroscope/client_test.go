@@ -127,7 +127,8 @@ func TestStates(t *testing.T) {
 			assert.Check(t, stateOf(profile.KindOf(state)) == state, "%s", state)
 		}
 	}
-	assert.Check(t, stateOf(profile.GCWait) == profile.Futex && stateOf("unheard of") == profile.Other)
+	assert.Check(t, stateOf(profile.GCWait) == profile.Futex && stateOf(profile.IdleWait) == profile.Futex &&
+		stateOf("unheard of") == profile.Other)
 }
 
 // Of answers that are none, an error says who gave them, and what; and no secret.

@@ -28,11 +28,9 @@ func Name(f profile.Frame) string {
 const gil = "GIL: "
 
 // Place returns where in a program a thread waited: the innermost function that is no library's, and what it called.
+// Without such a function, it is the innermost that does more than wait.
 func Place(frames []profile.Frame) string {
-	if slices.ContainsFunc(frames, func(f profile.Frame) bool {
-		name, _, _ := strings.Cut(f.Name(), ".") // what compilers add
-		return name == "take_gil"
-	}) {
+	if slices.ContainsFunc(frames, profile.Frame.TakesGIL) {
 		return gil + placeOf(frames)
 	}
 	return placeOf(frames)
@@ -44,7 +42,7 @@ func placeOf(frames []profile.Frame) string {
 		return f.Name() == "" || f.IsInlined() || f.Kind() == profile.CutFrame || f.Kind() == profile.KernelFrame ||
 			ofRuntime && !f.Kind().OfRuntime() || isStub(f)
 	}
-	first, at := -1, -1
+	first, waiter, at := -1, -1, -1
 	for i, f := range frames {
 		if skipped(f) {
 			continue
@@ -52,19 +50,24 @@ func placeOf(frames []profile.Frame) string {
 		if first < 0 {
 			first = i
 		}
+		if waiter < 0 && !onlyWaits(f) {
+			waiter = i
+		}
 		if !ofLibrary(f) {
 			at = i
 			break
 		}
 	}
-	if at < 0 {
+	switch {
+	case at >= 0:
+	case waiter >= 0:
+		at = waiter
+	case first >= 0:
 		at = first
-	}
-	if at < 0 {
-		if len(frames) == 0 {
-			return "[unknown]"
-		}
+	case len(frames) > 0:
 		return Name(frames[0])
+	default:
+		return "[unknown]"
 	}
 	text := Name(frames[at])
 	for i := at - 1; i >= first; i-- { // what it called, or what that called: of libraries, some have no names
@@ -103,24 +106,47 @@ func shortName(f profile.Frame) string {
 	return name
 }
 
-// ofLibrary reports whether a frame is of what comes with the language, as far as its name tells.
-func ofLibrary(f profile.Frame) bool {
-	begins := func(text string, prefixes ...string) bool {
-		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
+func begins(text string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
+}
+
+// onlyWaits reports whether a frame is of a function by which all wait, whatever for: of the C library, HotSpot, Java,
+// and the runtimes of Go and Node.js.
+func onlyWaits(f profile.Frame) bool {
+	switch {
+	case f.Kind() == profile.JVMFrame:
+		return begins(f.Name(), "jdk.internal.misc.Unsafe.park", "java.util.concurrent.locks.",
+			"java.util.concurrent.ForkJoinPool.managedBlock", "java.util.concurrent.ForkJoinPool.unmanagedBlock",
+			"java.lang.Object.wait")
+	case f.Kind().OfRuntime():
+		return false
 	}
+	return ofCLibrary(f) || begins(f.Name(), "Monitor::", "Mutex::", "Parker::", "PosixSemaphore::", "os::Platform",
+		"runtime.futex", "runtime.note", "runtime.mPark", "runtime.usleep", "runtime.epoll", "runtime.netpoll",
+		"internal/runtime/syscall", "runtime/internal/syscall", "uv_cond_", "uv_sem_", "uv_mutex_")
+}
+
+// ofCLibrary reports whether a frame is of the C library, the loader or the vDSO.
+func ofCLibrary(f profile.Frame) bool {
+	return f.File != nil && begins(path.Base(f.File.Path), "libc.", "libc-", "libpthread", "ld-", "linux-vdso", "[vdso]")
+}
+
+// ofLibrary reports whether a frame is of what comes with the language, as far as its name tells, or, in Python, of a
+// program that was installed: it calls the packages in which the work is.
+func ofLibrary(f profile.Frame) bool {
 	switch {
 	case f.Kind() == profile.JVMFrame:
 		return begins(f.Name(), "java.", "javax.", "jdk.", "sun.", "com.sun.") ||
 			!strings.Contains(f.Name(), ".") // HotSpot's own code, such as SafepointBlob
 	case f.Kind() == profile.PythonFrame:
-		return strings.Contains(f.SourceFile(), "/lib/python") || begins(f.SourceFile(), "<frozen ")
+		return strings.Contains(f.SourceFile(), "/lib/python") || begins(f.SourceFile(), "<frozen ") ||
+			path.Base(path.Dir(f.SourceFile())) == "bin" && path.Ext(f.SourceFile()) == ""
 	case f.Kind() == profile.V8Frame:
 		return begins(f.SourceFile(), "node:")
 	case f.Kind() == profile.PHPFrame:
 		return f.SourceFile() == ""
 	case f.File != nil:
-		return begins(path.Base(f.File.Path), "libc.", "libc-", "libpthread", "ld-", "libjvm.", "linux-vdso",
-			"[vdso]") ||
+		return ofCLibrary(f) || begins(path.Base(f.File.Path), "libjvm.") ||
 			begins(f.Name(), "golang.org/x/sys/") || ofGo.MatchString(f.Name())
 	}
 	return false

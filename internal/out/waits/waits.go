@@ -27,7 +27,9 @@ var stateTexts = [profile.ThreadStates]string{
 func State(state profile.ThreadState) string { return stateTexts[state] }
 
 // kindTexts are kinds that do not follow from the state.
-var kindTexts = map[profile.WaitKind]string{profile.GCWait: "GC or safepoint: ", profile.SleepWait: "sleep: "}
+var kindTexts = map[profile.WaitKind]string{
+	profile.GCWait: "GC or safepoint: ", profile.SleepWait: "sleep: ", profile.IdleWait: "idle: ",
+}
 
 // Text returns where a thread waited, and for what. The kind is that of the wait with its stack, whose Place is given.
 func Text(w *profile.Wait, kind profile.WaitKind, place string) string {

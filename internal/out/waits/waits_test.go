@@ -13,6 +13,7 @@ import (
 func TestPlaceOfWait(t *testing.T) {
 	libc := &profile.File{Kind: profile.NativeFrame, Path: "/lib/libc.so.6"}
 	shop := &profile.File{Kind: profile.NativeFrame, Path: "/bin/shop"}
+	libjvm := &profile.File{Kind: profile.NativeFrame, Path: "/jdk/lib/server/libjvm.so"}
 	vmlinux := &profile.File{Kind: profile.KernelFrame, Path: "vmlinux"}
 	named := func(file *profile.File, name string) profile.Frame {
 		return profile.Frame{File: file, Address: 16, Function: profile.NewFunction(name, "")}
@@ -34,7 +35,19 @@ func TestPlaceOfWait(t *testing.T) {
 			named(shop, "main.main")},
 		"exec.(*Cmd).Run < main.deploy": {named(shop, "internal/runtime/syscall/linux.Syscall6"),
 			named(shop, "os.(*Process).wait"), named(shop, "os/exec.(*Cmd).Run"), named(shop, "main.deploy")},
-		"futex":                  {named(libc, "futex"), named(libc, "start_thread")},
+		"futex": {named(libc, "futex"), named(libc, "start_thread")},
+		"Monitor::wait < CompileQueue::get": {named(libc, "futex"), named(libjvm, "os::PlatformMonitor::wait"),
+			named(libjvm, "Monitor::wait"), named(libjvm, "CompileQueue::get"), named(libjvm, "Thread::call_run")},
+		"runtime.notesleep < runtime.stopm": {named(shop, "runtime.futex"), named(shop, "runtime.notesleep"),
+			named(shop, "runtime.stopm"), named(shop, "runtime.findRunnable"), named(shop, "runtime.mcall")},
+		"ConditionObject.await < java.util.concurrent.LinkedBlockingQueue.take": {of(profile.JVMFrame, "jdk.internal.misc.Unsafe.park", ""),
+			of(profile.JVMFrame, "java.util.concurrent.locks.ConditionObject.await", ""),
+			of(profile.JVMFrame, "java.util.concurrent.LinkedBlockingQueue.take", ""),
+			of(profile.JVMFrame, "java.lang.Thread.run", "")},
+		"wait  sync.py:7": {of(profile.PythonFrame, "wait", "/srv/lib/python3.11/site-packages/gunicorn/sync.py"),
+			of(profile.PythonFrame, "<module>", "/srv/bin/gunicorn")},
+		"wait < <module>  work.py:7": {of(profile.PythonFrame, "wait", "/usr/lib/python3.11/threading.py"),
+			of(profile.PythonFrame, "<module>", "/srv/bin/work.py")},
 		"read < main  main.js:7": {of(profile.V8Frame, "read", "node:fs"), of(profile.V8Frame, "main", "/srv/main.js")},
 		"libc.so.6+0x10":         {{File: libc, Address: 16}},
 		"[unknown]":              nil,
@@ -66,6 +79,13 @@ func TestShortName(t *testing.T) {
 		got := shortName(profile.Frame{File: shop, Function: profile.NewFunction(name, "")})
 		assert.Check(t, got == want, "%q of %q, want %q", got, name, want)
 	}
+}
+
+// That a thread waits for work of any kind is said before its place.
+func TestTextOfIdle(t *testing.T) {
+	wait := &profile.Wait{State: profile.Futex}
+	assert.Equal(t, Text(wait, profile.IdleWait, "Shop.take"), "idle: Shop.take")
+	assert.Equal(t, Text(wait, profile.LockWait, "Shop.take"), "Shop.take")
 }
 
 // A thread that waits for the GIL is woken by its timer to ask for it, and by who lets go of it at the end.

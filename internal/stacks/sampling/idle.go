@@ -2,42 +2,11 @@ package sampling
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"correlator/profile"
 )
-
-// isIdle reports whether a thread waits for any work at all: a carrier of virtual threads, or another thread of a
-// ForkJoinPool. It is on no transaction then, whatever context was left on it. In JDK 25, a method of the pool is
-// between those that wait for work and take it.
-func isIdle(frames []profile.Frame) bool {
-	const pool = "java.util.concurrent.ForkJoinPool."
-	waits := false
-	for _, f := range frames {
-		if f.Kind() != profile.JVMFrame || f.IsInlined() {
-			continue
-		}
-		switch name := methodOf(f.Name()); {
-		case name == pool+"runWorker":
-			return waits
-		case name == pool+"awaitWork":
-			waits = true
-		case !strings.HasPrefix(name, pool):
-			waits = false
-		}
-	}
-	return false
-}
-
-// methodOf returns class and method of a name with or without return type and arguments.
-func methodOf(name string) string {
-	if method, _, signed := strings.Cut(name, "("); signed {
-		return method[strings.LastIndexByte(method, ' ')+1:]
-	}
-	return name
-}
 
 // maxIdle bounds the waits of idle threads of a program that are kept until their account comes, which is within some
 // tenths of a second.

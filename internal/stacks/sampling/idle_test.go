@@ -21,32 +21,6 @@ func javaStack(names ...string) (frames []profile.Frame) {
 	return frames
 }
 
-// Only who waits in the loop of a ForkJoinPool for work is idle, not who waits in work.
-func TestIsIdle(t *testing.T) {
-	const pool, park = "java.util.concurrent.ForkJoinPool.", "jdk.internal.misc.Unsafe.park"
-	for _, c := range []struct {
-		stack []profile.Frame
-		want  bool
-	}{
-		{javaStack(park, pool+"awaitWork", pool+"runWorker", "java.util.concurrent.ForkJoinWorkerThread.run"), true},
-		{javaStack("native", park, "java.util.concurrent.locks.LockSupport.park", pool+"awaitWork",
-			pool+"runWorker"), true},
-		{javaStack("void jdk.internal.misc.Unsafe.park(boolean, long)", "long "+pool+"awaitWork(java.lang.Object, int)",
-			"void "+pool+"runWorker(java.lang.Object)"), true},
-		{javaStack(park, pool+"awaitWork", pool+"deactivate", pool+"runWorker"), true},
-		{javaStack(park, pool+"managedBlock", pool+"runWorker"), false},
-		{javaStack(park, "Shop.run", pool+"runWorker"), false},
-		{javaStack(park, pool+"awaitWork", "Shop.run", pool+"runWorker"), false},
-		{javaStack(park, pool+"awaitWork"), false},
-		{javaStack(park, "com.example.ForkJoinPool.awaitWork", "com.example.ForkJoinPool.runWorker"), false},
-		{nil, false},
-	} {
-		assert.Check(t, isIdle(c.stack) == c.want, "%v", c.stack)
-	}
-	native := profile.NewRuntimeFrame(profile.PythonFrame, profile.NewFunction(pool+"awaitWork", ""), 1)
-	assert.Check(t, !isIdle([]profile.Frame{native, native}))
-}
-
 // A wait of an idle thread is not handed on, and counted.
 func TestIdleIsNotHandedOn(t *testing.T) {
 	s, p := &Sampling{counters: new(Counters)}, &program{sink: nil} // which would panic

@@ -1,0 +1,72 @@
+package profile
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// Only who waits in the loop of a pool for work is idle, not who waits in work; nor who waits for what only has such a
+// name.
+func TestIsIdle(t *testing.T) {
+	const forkJoin, executor, park = "java.util.concurrent.ForkJoinPool.", "java.util.concurrent.ThreadPoolExecutor.",
+		"jdk.internal.misc.Unsafe.park"
+	java := func(names ...string) (frames []Frame) {
+		frames = append(frames, NewCutFrame(), NewInlinedFrame())
+		for _, name := range names {
+			frames = append(frames, NewJVMFrame(NewFunction(name, ""), 1))
+		}
+		return frames
+	}
+	native := func(names ...string) (frames []Frame) {
+		for _, name := range names {
+			frames = append(frames, Frame{File: &File{Kind: NativeFrame}, Address: 1, Function: NewFunction(name, "")})
+		}
+		return frames
+	}
+	python := func(name, file string) Frame { return NewRuntimeFrame(PythonFrame, NewFunction(name, file), 1) }
+	const lib = "/usr/lib/python3.11/"
+	selecting := []Frame{python("EpollSelector.select", lib+"selectors.py"), {Address: 1}}
+	for i, c := range []struct {
+		stack []Frame
+		want  bool
+	}{
+		{java(park, forkJoin+"awaitWork", forkJoin+"runWorker", "java.util.concurrent.ForkJoinWorkerThread.run"), true},
+		{java("void jdk.internal.misc.Unsafe.park(boolean, long)", "long "+forkJoin+"awaitWork(java.lang.Object, int)",
+			"void "+forkJoin+"runWorker(java.lang.Object)"), true},
+		{java(park, forkJoin+"awaitWork", forkJoin+"deactivate", forkJoin+"runWorker"), true},
+		{java(park, forkJoin+"managedBlock", forkJoin+"runWorker"), false},
+		{java(park, "Shop.run", forkJoin+"runWorker"), false},
+		{java(park, forkJoin+"awaitWork", "Shop.run", forkJoin+"runWorker"), false},
+		{java(park, forkJoin+"awaitWork"), false},
+		{java(park, "com.example.ForkJoinPool.awaitWork", "com.example.ForkJoinPool.runWorker"), false},
+		{java(park, executor+"getTask", executor+"runWorker", "java.lang.Thread.run"), true},
+		{java(park, "Shop.run", executor+"runWorker", "java.lang.Thread.run"), false},
+		{java(park, forkJoin+"awaitWork", executor+"runWorker"), false},
+		{java(park, "org.apache.tomcat.util.threads.TaskQueue.take",
+			"org.apache.tomcat.util.threads.ThreadPoolExecutor.getTask",
+			"org.apache.tomcat.util.threads.ThreadPoolExecutor.runWorker"), true},
+		{native("runtime.futex", "runtime.stopm", "runtime.findRunnable", "runtime.schedule"), true},
+		{native("runtime.epollwait", "runtime.netpoll", "runtime.findrunnable"), true},
+		{native("runtime.usleep", "runtime.sysmon"), true},
+		{native("runtime.futex", "runtime.notetsleepg", "os/signal.loop"), false},
+		{native("epoll_pwait", "uv__io_poll", "uv_run"), true},
+		{native("read", "uv__read", "uv__io_poll", "uv_run"), false},
+		{native("pthread_cond_wait", "uv_cond_wait", "worker", "start_thread"), true},
+		{native("pthread_cond_wait", "uv_cond_wait", "node::(anonymous namespace)::PlatformWorkerThread"), true},
+		{native("pthread_cond_wait", "uv_cond_wait", "shop::wait"), false},
+		{append(native("epoll_pwait"), append([]Frame{NewRuntimeFrame(V8Frame, NewFunction("get", "a.js"), 1)},
+			native("epoll_pwait", "uv__io_poll")...)...), false},
+		{[]Frame{{Address: 1}, python("_worker", lib+"concurrent/futures/thread.py")}, true},
+		{append(native("take_gil.part.0"), python("_worker", lib+"concurrent/futures/thread.py")), false},
+		{[]Frame{python("work", "/srv/a.py"), python("_worker", lib+"concurrent/futures/thread.py")}, false},
+		{[]Frame{python("_worker", "/srv/thread.py")}, false},
+		{append(selecting, python("BaseEventLoop._run_once", lib+"asyncio/base_events.py")), true},
+		{append(selecting[:2:2], python("Shop._run_once", "/srv/shop.py")), false},
+		{selecting, false},
+		{[]Frame{python(forkJoin+"awaitWork", ""), python(forkJoin+"runWorker", "")}, false},
+		{nil, false},
+	} {
+		assert.Check(t, IsIdle(c.stack) == c.want, "%d: %v", i, c.stack)
+	}
+}
