@@ -128,7 +128,8 @@ func onlyWaits(f profile.Frame) bool {
 
 // ofCLibrary reports whether a frame is of the C library, the loader or the vDSO.
 func ofCLibrary(f profile.Frame) bool {
-	return f.File != nil && begins(path.Base(f.File.Path), "libc.", "libc-", "libpthread", "ld-", "linux-vdso", "[vdso]")
+	return f.File != nil &&
+		begins(path.Base(f.File.Path), "libc.", "libc-", "libpthread", "ld-", "linux-vdso", "[vdso]")
 }
 
 // ofLibrary reports whether a frame is of what comes with the language, as far as its name tells, or, in Python, of a

@@ -40,7 +40,8 @@ func TestPlaceOfWait(t *testing.T) {
 			named(libjvm, "Monitor::wait"), named(libjvm, "CompileQueue::get"), named(libjvm, "Thread::call_run")},
 		"runtime.notesleep < runtime.stopm": {named(shop, "runtime.futex"), named(shop, "runtime.notesleep"),
 			named(shop, "runtime.stopm"), named(shop, "runtime.findRunnable"), named(shop, "runtime.mcall")},
-		"ConditionObject.await < java.util.concurrent.LinkedBlockingQueue.take": {of(profile.JVMFrame, "jdk.internal.misc.Unsafe.park", ""),
+		"ConditionObject.await < java.util.concurrent.LinkedBlockingQueue.take": {
+			of(profile.JVMFrame, "jdk.internal.misc.Unsafe.park", ""),
 			of(profile.JVMFrame, "java.util.concurrent.locks.ConditionObject.await", ""),
 			of(profile.JVMFrame, "java.util.concurrent.LinkedBlockingQueue.take", ""),
 			of(profile.JVMFrame, "java.lang.Thread.run", "")},

@@ -288,16 +288,14 @@ func TestWaitedInJVM(t *testing.T) {
 			assert.Assert(t, status.Err() == nil && status.Unwound == 1, "%+v", status)
 			assert.Check(t, s.Waits().StacksError == "", "%+v", s.Waits())
 			runtime.GC() // what the chain needs is not closed
-			parts := []string{"LockSupport.park<", "LinkedBlockingQueue.take<", "<java.lang.Thread.run"}
+			parts := []string{"LockSupport.park<", "LinkedBlockingQueue.take<Wait.end<", "<java.lang.Thread.run"}
 			s.poll("a wait in Java, with "+strings.Join(parts, ", "), func() bool {
-				began := p.Begin(1)
-				s.drains(3) // a wait of more than a period, by the interval
-				p.End(1)
+				waited := p.WaitIn(1, "queue", 50*time.Millisecond)
 				s.drains(2)
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				for _, sample := range r.waits {
-					if sample.TraceID != began.TraceID || !sample.Unwound || sample.Wait.State != profile.Futex {
+					if sample.TraceID != waited.TraceID || !sample.Unwound || sample.Wait.State != profile.Futex {
 						continue
 					}
 					var names []string
@@ -308,7 +306,7 @@ func TestWaitedInJVM(t *testing.T) {
 					}
 					text := strings.Join(names, "<")
 					t.Logf("cut: %v, %s", sample.Stack.Cut, text)
-					if sample.TID == began.Thread.TID && !sample.Stack.Cut && !slices.ContainsFunc(parts,
+					if sample.TID == waited.TID && !sample.Stack.Cut && !slices.ContainsFunc(parts,
 						func(part string) bool { return !strings.Contains(text, part) }) {
 						return true
 					} // else the JVM had the thread wait, as for a safepoint
