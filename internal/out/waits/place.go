@@ -143,7 +143,7 @@ func ofLibrary(f profile.Frame) bool {
 		return strings.Contains(f.SourceFile(), "/lib/python") || begins(f.SourceFile(), "<frozen ") ||
 			path.Base(path.Dir(f.SourceFile())) == "bin" && path.Ext(f.SourceFile()) == ""
 	case f.Kind() == profile.V8Frame:
-		return begins(f.SourceFile(), "node:")
+		return f.SourceFile() == "" || begins(f.SourceFile(), "node:")
 	case f.Kind() == profile.PHPFrame:
 		return f.SourceFile() == ""
 	case f.File != nil:

@@ -59,6 +59,7 @@ func TestPlaceOfWait(t *testing.T) {
 		"GIL: work  work.py:7": {named(libc, "pthread_cond_timedwait"), named(shop, "take_gil"),
 			of(profile.PythonFrame, "work", "/srv/work.py")},
 		"Cart.add < Shop.run": {of(profile.JVMFrame, "java.shop.Cart.add", ""), of(profile.JVMFrame, "Shop.run", "")},
+		"sort < list  n.js:7": {of(profile.V8Frame, "sort", ""), of(profile.V8Frame, "list", "/srv/n.js")},
 		"atomics  n.js:7": {named(shop, "Builtin_AtomicsWait"), of(profile.V8Frame, "V8::BuiltinExitFrame", ""),
 			of(profile.V8Frame, "atomics", "/srv/n.js")},
 	} {
