@@ -64,6 +64,9 @@ func isIdlePython(f Frame, called, callers []Frame) bool {
 		return false
 	case f.Name() == "_worker":
 		return strings.HasSuffix(f.SourceFile(), "/concurrent/futures/thread.py")
+	case f.Name() == "Condition.wait": // since Python 3.11 its functions call each other without others between them
+		return len(callers) > 1 && callers[0].Name() == "Queue.get" && callers[1].Name() == "WorkerThread.run" &&
+			strings.HasSuffix(callers[1].SourceFile(), "/anyio/_backends/_asyncio.py")
 	case !strings.HasSuffix(f.SourceFile(), "/selectors.py"):
 		return false
 	}
@@ -83,17 +86,31 @@ func (f Frame) TakesGIL() bool {
 	return name == "take_gil"
 }
 
-// isIdleNative reports whether a function waits for work: what Go's scheduler and its monitor wait in, and libuv's
-// event loop and threads.
+// isIdleNative reports whether a function waits for work: what Go's scheduler and its monitor wait in, libuv's event
+// loop and threads, those of HotSpot, and the event loops of libevent, nginx, HAProxy and Redis.
 func isIdleNative(name string, called, callers []Frame) bool {
 	switch name {
 	case "runtime.stopm", "runtime.findRunnable", "runtime.findrunnable", "runtime.sysmon":
 		return true
 	case "uv__io_poll":
-		return len(called) > 0 && strings.HasPrefix(called[len(called)-1].Name(), "epoll_")
+		return calls(called, 1, "epoll_")
+	case "event_base_loop", "ngx_process_events_and_timers", "run_poll_loop", "aeMain", "aeProcessEvents":
+		return calls(called, 2, "epoll_wait", "epoll_pwait") // in a function of its own
+	case "CompileQueue::get", "MonitorDeflationThread::monitor_deflation_thread_entry",
+		"ServiceThread::service_thread_entry", "VMThread::wait_for_operation", "WatcherThread::sleep":
+		return calls(called, 1, "Monitor::wait")
+	case "WorkerThread::run":
+		return calls(called, 1, "PosixSemaphore::wait")
 	case "uv_cond_wait":
 		return len(callers) > 0 && (callers[0].Name() == "worker" ||
 			callers[0].Name() == "node::(anonymous namespace)::PlatformWorkerThread")
 	}
 	return false
+}
+
+// calls reports whether one of the n outermost of the functions that were called has a name that begins so.
+func calls(called []Frame, n int, prefixes ...string) bool {
+	return slices.ContainsFunc(called[max(len(called)-n, 0):], func(f Frame) bool {
+		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(f.Name(), prefix) })
+	})
 }

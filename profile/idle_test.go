@@ -26,6 +26,8 @@ func TestIsIdle(t *testing.T) {
 	}
 	python := func(name, file string) Frame { return NewRuntimeFrame(PythonFrame, NewFunction(name, file), 1) }
 	const lib = "/usr/lib/python3.11/"
+	const anyio = "/srv/lib/python3.13/site-packages/anyio/_backends/_asyncio.py"
+	getting := []Frame{python("Condition.wait", lib+"threading.py"), python("Queue.get", lib+"queue.py")}
 	selecting := []Frame{python("EpollSelector.select", lib+"selectors.py"), {Address: 1}}
 	for i, c := range []struct {
 		stack []Frame
@@ -57,6 +59,22 @@ func TestIsIdle(t *testing.T) {
 		{native("pthread_cond_wait", "uv_cond_wait", "shop::wait"), false},
 		{append(native("epoll_pwait"), append([]Frame{NewRuntimeFrame(V8Frame, NewFunction("get", "a.js"), 1)},
 			native("epoll_pwait", "uv__io_poll")...)...), false},
+		{native("epoll_wait", "epoll_dispatch", "event_base_loop", "main"), true},
+		{native("epoll_wait", "get", "dispatch", "event_base_loop", "main"), false},
+		{native("epoll_ctl", "add", "event_base_loop", "main"), false},
+		{native("epoll_wait", "", "ngx_process_events_and_timers"), true},
+		{native("epoll_wait", "", "run_poll_loop"), true},
+		{native("epoll_wait", "aeApiPoll", "aeProcessEvents", "aeMain"), true},
+		{native("write", "", "aeMain"), false},
+		{native("futex", "PlatformMonitor::wait", "Monitor::wait", "CompileQueue::get"), true},
+		{native("futex", "Monitor::wait", "VMThread::wait_for_operation"), true},
+		{native("futex", "Monitor::wait", "shop", "ServiceThread::service_thread_entry"), false},
+		{native("futex", "PosixSemaphore::wait", "WorkerThread::run"), true},
+		{native("futex", "Monitor::wait", "GCTask::work", "WorkerThread::run"), false},
+		{append(getting[:2:2], python("WorkerThread.run", anyio)), true},
+		{append(getting[:2:2], python("WorkerThread.run", "/srv/shop.py")), false},
+		{append(getting[:2:2], Frame{Address: 1}, python("WorkerThread.run", anyio)), false}, // in a task
+		{getting, false},
 		{[]Frame{{Address: 1}, python("_worker", lib+"concurrent/futures/thread.py")}, true},
 		{append(native("take_gil.part.0"), python("_worker", lib+"concurrent/futures/thread.py")), false},
 		{[]Frame{python("work", "/srv/a.py"), python("_worker", lib+"concurrent/futures/thread.py")}, false},

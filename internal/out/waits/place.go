@@ -111,19 +111,31 @@ func begins(text string, prefixes ...string) bool {
 }
 
 // onlyWaits reports whether a frame is of a function by which all wait, whatever for: of the C library, HotSpot, Java,
-// and the runtimes of Go and Node.js.
+// Python, and the runtimes of Go and Node.js.
 func onlyWaits(f profile.Frame) bool {
 	switch {
 	case f.Kind() == profile.JVMFrame:
 		return begins(f.Name(), "jdk.internal.misc.Unsafe.park", "java.util.concurrent.locks.",
 			"java.util.concurrent.ForkJoinPool.managedBlock", "java.util.concurrent.ForkJoinPool.unmanagedBlock",
 			"java.lang.Object.wait")
+	case f.Kind() == profile.PythonFrame:
+		return waitsInPython.MatchString(f.SourceFile() + " " + f.Name())
 	case f.Kind().OfRuntime():
 		return false
 	}
 	return ofCLibrary(f) || begins(f.Name(), "Monitor::", "Mutex::", "Parker::", "PosixSemaphore::", "os::Platform",
+		"PlatformEvent::", "PlatformMonitor::", "PlatformMutex::",
 		"runtime.futex", "runtime.note", "runtime.mPark", "runtime.usleep", "runtime.epoll", "runtime.netpoll",
-		"internal/runtime/syscall", "runtime/internal/syscall", "uv_cond_", "uv_sem_", "uv_mutex_")
+		"internal/runtime/syscall", "runtime/internal/syscall") || waitsInLibuv(f)
+}
+
+// waitsInPython matches the file and the name of functions of Python by which threads wait for each other.
+var waitsInPython = regexp.MustCompile(`/lib/python[^/]*/(threading|queue)\.py ` +
+	`(\w+\.)*(wait|wait_for|acquire|_acquire_restore|get|put)$`)
+
+// waitsInLibuv reports whether a frame is of a function of libuv, which may be part of the program, by which it waits.
+func waitsInLibuv(f profile.Frame) bool {
+	return begins(f.Name(), "uv_cond_", "uv_sem_", "uv_mutex_")
 }
 
 // ofCLibrary reports whether a frame is of the C library, the loader or the vDSO.
@@ -140,7 +152,7 @@ func ofLibrary(f profile.Frame) bool {
 		return begins(f.Name(), "java.", "javax.", "jdk.", "sun.", "com.sun.") ||
 			!strings.Contains(f.Name(), ".") // HotSpot's own code, such as SafepointBlob
 	case f.Kind() == profile.PythonFrame:
-		return strings.Contains(f.SourceFile(), "/lib/python") || begins(f.SourceFile(), "<frozen ") ||
+		return strings.Contains(f.SourceFile(), "/lib/python") || ofFrozen.MatchString(f.SourceFile()) ||
 			path.Base(path.Dir(f.SourceFile())) == "bin" && path.Ext(f.SourceFile()) == ""
 	case f.Kind() == profile.V8Frame:
 		return f.SourceFile() == "" || begins(f.SourceFile(), "node:")
@@ -148,10 +160,14 @@ func ofLibrary(f profile.Frame) bool {
 		return f.SourceFile() == ""
 	case f.File != nil:
 		return ofCLibrary(f) || begins(path.Base(f.File.Path), "libjvm.") ||
-			begins(f.Name(), "golang.org/x/sys/") || ofGo.MatchString(f.Name())
+			begins(f.Name(), "golang.org/x/sys/") || ofGo.MatchString(f.Name()) || waitsInLibuv(f)
 	}
 	return false
 }
+
+// ofFrozen matches what the engine has as files of modules that are part of Python's executable: no paths.
+var ofFrozen = regexp.MustCompile(`^(_bootstrap|_bootstrap_external|codecs|genericpath|os|posixpath|runpy|` +
+	`zipimport)\.py$`)
 
 // ofGo matches functions of Go's standard library that may wait, or call those that do.
 var ofGo = regexp.MustCompile(`^(bufio|compress|context|crypto|database|encoding|fmt|internal|io|log|mime|net|os|` +
