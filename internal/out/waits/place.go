@@ -28,7 +28,7 @@ func Name(f profile.Frame) string {
 const gil = "GIL: "
 
 // Place returns where in a program a thread waited: the innermost function that is no library's, and what it called.
-// Without such a function, it is the innermost that does more than wait.
+// Without such a function, it is the innermost that does more than wait, or else the address of one without a name.
 func Place(frames []profile.Frame) string {
 	if slices.ContainsFunc(frames, profile.Frame.TakesGIL) {
 		return gil + placeOf(frames)
@@ -42,9 +42,12 @@ func placeOf(frames []profile.Frame) string {
 		return f.Name() == "" || f.IsInlined() || f.Kind() == profile.CutFrame || f.Kind() == profile.KernelFrame ||
 			ofRuntime && !f.Kind().OfRuntime() || isStub(f)
 	}
-	first, waiter, at := -1, -1, -1
+	first, waiter, unnamed, at := -1, -1, -1, -1
 	for i, f := range frames {
 		if skipped(f) {
+			if unnamed < 0 && f.Name() == "" && f.File != nil && f.Kind() == profile.NativeFrame && !ofLibrary(f) {
+				unnamed = i
+			}
 			continue
 		}
 		if first < 0 {
@@ -62,6 +65,8 @@ func placeOf(frames []profile.Frame) string {
 	case at >= 0:
 	case waiter >= 0:
 		at = waiter
+	case unnamed >= 0 && !ofRuntime:
+		at = unnamed
 	case first >= 0:
 		at = first
 	case len(frames) > 0:
@@ -70,7 +75,7 @@ func placeOf(frames []profile.Frame) string {
 		return "[unknown]"
 	}
 	text := Name(frames[at])
-	for i := at - 1; i >= first; i-- { // what it called, or what that called: of libraries, some have no names
+	for i := at - 1; i >= max(first, 0); i-- { // what it called, or what that called: of libraries, some have no names
 		if called := frames[i]; !skipped(called) {
 			text = shortName(called) + " < " + text
 			break
