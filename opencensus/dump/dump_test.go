@@ -224,6 +224,19 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// How many spans a payload has, or why none.
+func TestSpans(t *testing.T) {
+	c := client.Client{PID: 7, ThreadID: 8, Now: time.Now}
+	for payload, want := range map[string]string{
+		`[]`: `{"spans":0}`, `[1,{}]`: `{"spans":2}`, `{"a":1,"b":2}`: `{"spans":2}`,
+		`[1`: "EOF", `[1,]`: "invalid", `{"a"`: "EOF", `{"a":1`: "EOF", `[1] 2`: "text behind the spans",
+	} {
+		var out bytes.Buffer
+		assert.Check(t, dump.Table(&out, bytes.NewReader(c.TraceExport(nil, payload))))
+		assert.Check(t, strings.Contains(out.String(), want), "%s: no %s in %s", payload, want, out.String())
+	}
+}
+
 type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }

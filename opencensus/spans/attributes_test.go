@@ -31,6 +31,7 @@ func TestAttributes(t *testing.T) {
 		{`{"":1,"a":{"":2}}`, ` a={=2}`, 1},
 		{`{"k":1,"j":2,"k":"x"}`, ` j=2 k="x"`, 0},
 		{`{"k":1,"\u006b":2}`, ` k=2`, 0},
+		{`{"k":"` + strings.Repeat("x", 200) + `","k":1}`, ` k=1`, 0},
 		{`{"k":1,"k":null,"l":1}`, ` k=1 l=1`, 0},
 		{"{\"k\xff\":1,\"k\\ud800\":2}", " k\uFFFD=2", 0},
 		{`{"o":{"k":1,"j":2,"k":{"k":1,"k":2}}}`, ` o={j=2 k={k=2}}`, 0},
@@ -95,6 +96,9 @@ func TestTranslate(t *testing.T) {
 		`{"http.host":"[::1]"}`:                         ` server.address="::1"`,
 		`{"http.host":"2001:db8::1"}`:                   ` server.address="2001:db8::1"`,
 		`{"http.host":"shop:http"}`:                     ` server.address="shop:http"`,
+		`{"http.host":"8080"}`:                          ` server.address="8080"`,
+		`{"http.host":"shop:123456"}`:                   ` server.address="shop:123456"`,
+		`{"http.host":""}`:                              ` server.address=""`,
 		`{"http.host":7}`:                               ` http.host=7`,
 		`{"http.path":"\/ping"}`:                        ` url.path="/ping"`,
 		`{"http.path":"\/ping?"}`:                       ` url.path="/ping"`,
@@ -111,6 +115,8 @@ func TestTranslate(t *testing.T) {
 		got := showAll(s.Attributes, " ")
 		assert.Check(t, got == want, "%s:%s, want%s", attributes, got, want)
 	}
+	s, _ = oneSpan(t, o, end+`,"timeEvents":[{"attributes":{"http.method":"GET"}}]`)
+	assert.Check(t, showAll(s.Events[0].Attributes, "") == `http.method="GET"`, "those of events stay: %+v", s.Events)
 }
 
 func TestStackTrace(t *testing.T) {
@@ -190,6 +196,7 @@ func TestEventsAndLinks(t *testing.T) {
 		{`"timeEvents":[{"type":"TYPE_UNSPECIFIED","id":"007"},{"type":"","id":"m\u00fc"},{"id":"9223372036854775808"}]`,
 			"\n  event " + startText + ` "message" message.id="007"` + "\n  event " + startText +
 				` "message" message.id="mü"` + "\n  event " + startText + ` "message" message.id="9223372036854775808"`},
+		{`"timeEvents":[{"type":"SENT"}]`, "\n  event " + startText + ` "message" message.type="SENT"`},
 		{`"links":[{"traceId":"a","spanId":"b","type":"CHILD_LINKED_SPAN","attributes":{"k":"v"}}]`,
 			"\n  link 0000000000000000000000000000000a 000000000000000b" + ` k="v" opencensus.link.type="CHILD_LINKED_SPAN"`},
 		{`"links":{"0":{"traceId":"a","spanId":"b","type":"TYPE_UNSPECIFIED","attributes":[]}}`,

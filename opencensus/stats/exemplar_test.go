@@ -61,6 +61,8 @@ func TestAttachments(t *testing.T) {
 		{[]string{"trace_id", noDigits, "span_id", ""}, `  {trace_id=` + noDigits + ` span_id=}`},
 		{[]string{"trace-id", id, "", "empty", "b\xff", "\xfe"}, "  {trace-id=" + id + " b\ufffd=\ufffd}"},
 		{[]string{"traceid", id, "trace_id", "second"}, lower + `  {trace_id=second}`},
+		{[]string{"trace_id", id, "traceid", zeros[1:] + "2", "span_id", "1", "spanid", "2"},
+			lower + ` 0000000000000001 {traceid=` + zeros[1:] + `2 spanid=2}`},
 		{[]string{"used", "from the attachment", "unused", "likewise"}, `  {unused=likewise}`},
 	} {
 		s := New(Options{})

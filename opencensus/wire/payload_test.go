@@ -295,3 +295,30 @@ func TestCheckAllocatesNothing(t *testing.T) {
 		assert.Check(t, allocations == 0, "%v: %v allocations", kind, allocations)
 	}
 }
+
+// Which types measures may have, and which digits are an id.
+func TestMeasureTypesAndIDs(t *testing.T) {
+	for kind := range 256 {
+		known := kind == int(wire.Int) || kind == int(wire.Float) || kind == int(wire.Unknown)
+		err := wire.Check(wire.MeasureCreate, []byte{byte(kind), 0, 0, 0})
+		assert.Check(t, (err == nil) == known, "type %d: %v", kind, err)
+	}
+	for digits, want := range map[string][2]byte{
+		"": {}, "0": {}, "0000": {}, "1": {0, 1}, "aBc": {0x0a, 0xbc}, "ffff": {0xff, 0xff}, "0ffff": {}, "g": {}, "1g": {},
+	} {
+		var got [2]byte
+		ok := wire.ReadID(got[:], []byte(digits))
+		assert.Check(t, ok == (want != [2]byte{}) && (!ok || got == want), "%q: %x, %v", digits, got, ok)
+	}
+}
+
+// All that is counted of one stream is added to that of others.
+func TestAddCounts(t *testing.T) {
+	one := wire.Counts{Unknown: 1, Skipped: 2}
+	for i := range uint64(wire.Types) {
+		one.Malformed[i], one.Truncated[i], one.Oversize[i], one.NoMemory[i] = 10+i, 20+i, 30+i, 40+i
+	}
+	var sum wire.Counts
+	sum.Add(&one)
+	assert.Check(t, sum == one, "%+v, want %+v", sum, one)
+}
