@@ -1,12 +1,18 @@
 package serve
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +28,7 @@ import (
 	"correlator/dots/client"
 	"correlator/internal/lab/backend"
 	"correlator/internal/lab/testenv"
+	"correlator/internal/operate/admin"
 	"correlator/internal/operate/config"
 	"correlator/internal/operate/metrics"
 	"correlator/internal/out/agent"
@@ -36,9 +43,11 @@ import (
 )
 
 // The services are shut down with the agent, also when no signal ended it, and the service manager
-// is told.
+// is told. Until then, metrics of all are served.
 func TestServicesEnd(t *testing.T) {
 	testenv.NeedRoot(t)
+	t.Setenv("GOGC", "100") // or the rest of the tests would have less
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	dir := t.TempDir()
 	notified := filepath.Join(dir, "notify")
 	manager, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
@@ -51,11 +60,19 @@ func TestServicesEnd(t *testing.T) {
 	cfg := config.Default()
 	cfg.Samples.PerSecond, cfg.Samplers.FeedSocket = 0, filepath.Join(dir, "feed")
 	cfg.Monitoring.AdminSocket, cfg.Monitoring.MetricsAddress = filepath.Join(dir, "admin"), "127.0.0.1:0"
+	cfg.Keep.For, cfg.LiveView = time.Minute, live.Config{Listen: []string{"uds:" + filepath.Join(dir, "live")}}
 	s, err := openServices(&cfg, metrics.Build{}, zap.NewNop())
 	assert.NilError(t, err)
 	a, err := agent.New(cfg.Agent(), nil, zap.NewNop())
 	assert.NilError(t, err)
 	shutdown := s.serve(t.Context(), a) // that context has not ended
+	response, err := http.Get("http://" + s.metrics.Addr().String() + "/metrics")
+	assert.NilError(t, err)
+	served, err := io.ReadAll(response.Body)
+	assert.NilError(t, errors.Join(err, response.Body.Close()))
+	for _, of := range []string{"keep", "live", "http"} {
+		assert.Check(t, bytes.Contains(served, []byte("\ncorrelator_"+of+"_")), "no metric of %s: %s", of, served)
+	}
 	ended := make(chan struct{})
 	go func() {
 		shutdown(t.Context())
@@ -66,6 +83,14 @@ func TestServicesEnd(t *testing.T) {
 	case <-time.After(deadline):
 		t.Fatal("the services do not end")
 	}
+	told, buffer := "", make([]byte, 4096)
+	for !strings.HasPrefix(told, "STOPPING=1") {
+		n, _, err := unix.Recvfrom(manager, buffer, unix.MSG_DONTWAIT)
+		assert.NilError(t, err, "the service manager is told at last: %s", told)
+		told = string(buffer[:n])
+	}
+	_, err = net.Dial("unix", cfg.Monitoring.AdminSocket)
+	assert.Check(t, err != nil, "the admin socket is still there")
 }
 
 // What was acknowledged before the agent could not be opened is passed on all the same.
@@ -227,13 +252,13 @@ func TestReceivers(t *testing.T) {
 // The exporter of the agent is what takes samples: nobody, one, or all of several.
 func TestExporter(t *testing.T) {
 	s := &services{}
-	assert.Check(t, s.exporter() == nil)
+	assert.Check(t, s.exporter() == nil && s.keeper() == nil && len(s.outlets()) == 0)
 	s.export = new(export.Export) // of what is received
 	assert.Check(t, s.exporter() == nil)
 	s.keep = new(keep.Keep)
 	assert.Check(t, s.exporter() == agent.Exporter(s.keep))
 	s.live = new(live.Live)
-	assert.Check(t, len(s.exporter().(receivers)) == 2)
+	assert.Check(t, len(s.exporter().(receivers)) == 2 && s.keeper() == admin.Keeper(s.keep) && len(s.outlets()) == 3)
 }
 
 // meeting is an outlet that ends when all others are asked to.
