@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -192,4 +193,15 @@ func TestBlame(t *testing.T) {
 		b.Served("one more")
 		assert.Check(t, len(b.late) == 1 && len(b.served) == 1, "there is no bound")
 	})
+}
+
+// An error of a worker is what it was, bounded; what else it may say of it is none that is known.
+func TestErrorsOfWorker(t *testing.T) {
+	e := Errors{Known: []error{ErrHung, io.EOF}, MaxBytes: 6}
+	err := e.Decode(e.Encode(fmt.Errorf("reading: %w: %w", io.EOF, unix.ENOENT)))
+	assert.Check(t, errors.Is(err, io.EOF) && errors.Is(err, unix.ENOENT) && !errors.Is(err, ErrHung) &&
+		err.Error() == "readin", err)
+	err = e.Decode(&Failure{Text: "hostile", Is: []int{-1, 2, 0}}) // one more than are known
+	assert.Check(t, !errors.Is(err, ErrHung) && !errors.Is(err, io.EOF) && err.Error() == "hostil", err)
+	assert.Check(t, e.Encode(nil) == nil && e.Decode(nil) == nil)
 }

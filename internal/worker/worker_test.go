@@ -218,6 +218,14 @@ func TestConfined(t *testing.T) {
 	} {
 		assert.Check(t, strings.Contains(status, want), "no %q in\n%s", want, status)
 	}
+	var core, file, data unix.Rlimit
+	assert.NilError(t, errors.Join(unix.Prlimit(p.PID(), unix.RLIMIT_CORE, nil, &core),
+		unix.Prlimit(p.PID(), unix.RLIMIT_FSIZE, nil, &file), unix.Prlimit(p.PID(), unix.RLIMIT_DATA, nil, &data)))
+	_, size, _ := strings.Cut(status, "VmData:")
+	var kilobytes uint64 // its start took less
+	_, err = fmt.Sscan(size, &kilobytes)
+	assert.Check(t, err == nil && core == unix.Rlimit{} && file == unix.Rlimit{} && data.Cur == data.Max &&
+		data.Cur <= kilobytes<<10+testMemoryBytes, "limits %d, %d, %d of %d kB", core, file, data, kilobytes)
 	var fds []string
 	for line := range strings.Lines(p.ask(t, "descriptors")) {
 		fd, link, _ := strings.Cut(strings.TrimSpace(line), " ")

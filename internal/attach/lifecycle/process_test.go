@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -55,6 +56,10 @@ func TestRefusedUnopened(t *testing.T) {
 	before := r.counters.Refused[RefusedError].Load()
 	found.StartTime-- // that process cannot be opened any more
 	r.take(found)
+	for reason, err := range map[RefusalReason]error{RefusedPublishing: errPublishing, RefusedUnprobed: errUnprobed} {
+		r.refuse(found.ProcessID, fmt.Errorf("letting it in: %w", err))
+		assert.Check(t, r.counters.Refused[reason].Load() == 1, "%v", reason)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.counters.Refused[RefusedError].Load() == before || !errors.Is(errors.Join(r.refused...), errLimit) {

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"io"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -8,6 +9,8 @@ import (
 	"correlator/bpf"
 	"correlator/internal/lab/demo"
 	"correlator/internal/lab/testenv"
+	"correlator/memread"
+	"correlator/tlsdesc"
 )
 
 // The memory of a thread that has ended is often that of a new one, with the same thread pointer. What is
@@ -41,4 +44,27 @@ func TestContextOfEndedThread(t *testing.T) {
 	assert.NilError(t, err)
 	contexts, err = reader.ReadThreads(target, 1, func(int) int { return ended.TID })
 	assert.Check(t, err == nil && contexts[0].Outcome == OutcomeNoThread, "%+v, %v", contexts, err)
+}
+
+// Why a thread has no context of use is told apart.
+func TestContextOutcome(t *testing.T) {
+	present := memread.Slot{TracePresent: true}
+	sampled := memread.Slot{TracePresent: true, TraceFlags: traceFlagSampled}
+	for _, test := range []struct {
+		variable error
+		result   memread.SlotResult
+		want     SampleOutcome
+	}{
+		{tlsdesc.ErrChanged, memread.SlotResult{Addr: 1, Slot: sampled}, OutcomeTorn},
+		{nil, memread.SlotResult{Addr: 1, Slot: sampled, Err: memread.ErrTorn}, OutcomeTorn},
+		{nil, memread.SlotResult{Addr: 1, Slot: sampled, Err: memread.ErrUpdating}, OutcomeUpdating},
+		{tlsdesc.ErrUnresolved, memread.SlotResult{Addr: 1, Slot: sampled}, OutcomeUnreadable},
+		{nil, memread.SlotResult{Addr: 1, Slot: sampled, Err: io.EOF}, OutcomeUnreadable},
+		{nil, memread.SlotResult{Slot: sampled}, OutcomeNoSlot},
+		{nil, memread.SlotResult{Addr: 1}, OutcomeNoTrace},
+		{nil, memread.SlotResult{Addr: 1, Slot: present}, OutcomeUnsampled},
+		{nil, memread.SlotResult{Addr: 1, Slot: sampled}, OutcomeCorrelated},
+	} {
+		assert.Check(t, contextOutcome(test.variable, &test.result) == test.want, "%+v", test)
+	}
 }
