@@ -23,8 +23,10 @@ import (
 //   - it removes a frame (mov sp, x29): x29 is that of its frame, if nothing on the way has changed it;
 //   - it frees 256 bytes, but not those of a method's frame: it is indexOf, and these are on the stack.
 //
-// If that says nothing of a stub, and the engine knows nothing of it, the stack ends. Nothing here says whether the
-// caller had more on the stack when it called: in JDK 17, which alone was run, those of these stubs had not.
+// If that says nothing of a stub, and the engine knows nothing of it (in JDK 25, it knows none of them: it does not find
+// where a JVM has their addresses), x29 is that of its frame if the call before its return address leads to code nearby
+// that begins with making one; else the stack ends. Code that C1 calls has a frame in all of it, if it begins with that:
+// its size is said to be -1, which the engine would take for one, of 4 GiB.
 //
 // A method makes its frame by sub sp, sp, N; stp x29, x30, [sp, N-16], or, if that is large or the method is native, by
 // stp x29, x30, [sp, -16]!; sub sp, sp, N-16. The engine takes the last instruction before the frame counts as made for
@@ -42,13 +44,16 @@ const (
 	// armBarrier is how many instructions there are at most from where a frame is made to the last of a barrier.
 	armBarrier = 16
 
+	// armStubFrame is how far the frame of a stub may be above sp.
+	armStubFrame = 1 << 12
+
 	// What is kept in memory that the program does not use: see movedScratch.
 	armInstruction = 0
 	armBefore      = 8  // the one before it
 	armChanged     = 16 // 1: x30 or sp was
 	armLoaded      = 24 // how many words were loaded from sp on, which has moved by them
 	armFound       = 32 // what decides
-	armCode        = 40 // so many instructions before the program counter, and that at it
+	armCode        = 40 // so many instructions before the program counter, and that at it; or behind a call
 
 	// What decides: what the engine has of a stub beside the address of a table.
 	armUnknown = 0
@@ -70,6 +75,8 @@ const (
 	armSavesFrame  = 0xa9007bfd         // stp x29, x30, [sp, #x], unsigned
 	armGrowsFrame  = 0xd10003ff         // sub sp, sp, #x, likewise
 	armGrowsLarge  = 0xcb2863ff - 1<<32 // sub sp, sp, x8
+
+	armMakesFrame = 0x910003fd_a9bf7bfd - 1<<64 // stp x29, x30, [sp, #-16]!; mov x29, sp
 )
 
 // Labels of what is added.
@@ -97,6 +104,11 @@ const (
 	armMade      = "jvm_arm64_made"
 	armPushedNow = "jvm_arm64_pushed_now"
 	armPushedOld = "jvm_arm64_pushed_old"
+
+	armOfC1      = "jvm_arm64_of_c1"
+	armOfC1Start = "jvm_arm64_of_c1_start"
+	armFramed    = "jvm_arm64_framed"
+	armLost      = "jvm_arm64_lost"
 )
 
 // Names of code, the first 4 bytes.
@@ -136,7 +148,7 @@ func addLinkRegister(instructions asm.Instructions, types *btf.Spec) (asm.Instru
 // armFields are those that the added instructions need.
 var armFields = map[string][]string{
 	"PerCPURecord": {
-		"trace.pid", "state.pc", "state.lr", "state.return_address", "state.text_section_id",
+		"trace.pid", "state.pc", "state.sp", "state.fp", "state.lr", "state.return_address", "state.text_section_id",
 		"hotspotUnwindScratch.codeblob",
 	},
 	"HotspotProcInfo": {
@@ -299,18 +311,20 @@ func armFollow() asm.Instructions {
 func armBlobCode(call asm.Instruction, p jvmPlaces) asm.Instructions {
 	stack, offsets, scratch := p.stack, p.offsets, p.scratch
 	blob := offsets["hotspotUnwindScratch.codeblob"]
+	process := lookUpProcess(hotspotMap, stack.record, stack.key, offsets["trace.pid"], armNothing)
+	ofC1 := lookUpRecord(stack.key, armNothing)
+	ofC1[0] = ofC1[0].WithSymbol(armOfC1)
 	return slices.Concat(asm.Instructions{
 		asm.StoreMem(asm.RFP, stack.code, asm.R3, asm.DWord).WithSymbol(armBlob),
 		call.WithMetadata(asm.Metadata{}),
 		asm.JNE.Imm(asm.R0, 0, armGoOn),
-	}, lookUpRecord(stack.key, armNothing), asm.Instructions{
-		asm.LoadMem(asm.R1, asm.R0, offsets["state.return_address"], asm.Byte),
-		asm.JNE.Imm(asm.R1, 0, armNothing),
-	}, lookUpProcess(hotspotMap, stack.record, stack.key, offsets["trace.pid"], armNothing), asm.Instructions{
+	}, lookUpRecord(stack.key, armNothing), process, asm.Instructions{
 		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R0, offsets["codeblob_framesize"], asm.Byte),
 		asm.Add.Reg(asm.R1, asm.R5),
 		asm.StoreMem(asm.RFP, stack.address, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R5, offsets["state.return_address"], asm.Byte),
+		asm.JNE.Imm(asm.R2, 0, armCaller),
 		asm.LoadMem(asm.R1, asm.R0, offsets["codeblob_name"], asm.Byte),
 		asm.Add.Reg(asm.R1, asm.R5),
 		asm.LoadMem(asm.R3, asm.R1, blob, asm.DWord),
@@ -330,14 +344,50 @@ func armBlobCode(call asm.Instruction, p jvmPlaces) asm.Instructions {
 		asm.JEq.Imm(asm.R1, nameInterpreter, armNothing).WithSymbol(armStub),
 		asm.JEq.Imm(asm.R1, nameVtable, armNothing),
 		asm.LoadMem(asm.R1, asm.R5, offsets["state.text_section_id"], asm.DWord),
-		// Those of C1 have -1 if it is not known. What calls slow_subtype_check has two more words on the stack, so
-		// that its caller would be wrong: the stack ends.
-		asm.JEq.Imm32(asm.R3, -1, armEnds),
+		asm.JEq.Imm32(asm.R3, -1, armOfC1), // if it is not known
 		// Else its size is not known if it is 0. Others may be entered from a signal handler, as after a call
 		// (SafepointBlob), or replace frames (DeoptimizationBlob).
 		asm.JNE.Imm(asm.R3, 0, armNothing),
 		asm.JSLT.Imm(asm.R4, 0, armSay),
 		asm.JSLT.Imm(asm.R1, 0, armNothing), // the engine knows it
+		// where x29 is the address of a frame, its return address
+		asm.LoadMem(asm.R3, asm.R5, offsets["state.fp"], asm.DWord),
+		asm.LoadMem(asm.R2, asm.R5, offsets["state.sp"], asm.DWord),
+		asm.Mov.Reg(asm.R4, asm.R3),
+		asm.Sub.Reg(asm.R4, asm.R2),
+		asm.JGT.Imm(asm.R4, armStubFrame, armEnds),
+		asm.Add.Imm(asm.R3, 8),
+	}, readToStack(stack.window, 8), asm.Instructions{
+		asm.JNE.Imm(asm.R0, 0, armLost),
+		// the call before that
+		asm.LoadMem(asm.R3, asm.RFP, stack.window, asm.DWord),
+		asm.Sub.Imm(asm.R3, 4),
+		asm.StoreMem(asm.RFP, stack.address, asm.R3, asm.DWord),
+	}, readToStack(stack.window, 4), asm.Instructions{
+		asm.JNE.Imm(asm.R0, 0, armLost),
+		asm.LoadMem(asm.R1, asm.RFP, stack.window, asm.Word),
+		asm.Mov.Reg(asm.R2, asm.R1),
+		asm.RSh.Imm(asm.R2, 26),
+		asm.JNE.Imm(asm.R2, armCall, armLost),
+		// where that goes to
+		asm.LSh.Imm(asm.R1, 38),
+		asm.ArSh.Imm(asm.R1, 36),
+		asm.LoadMem(asm.R3, asm.RFP, stack.address, asm.DWord),
+		asm.Add.Reg(asm.R3, asm.R1),
+		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R5, offsets["state.pc"], asm.DWord),
+		asm.Sub.Reg(asm.R1, asm.R3),
+		asm.Add.Imm(asm.R1, stubDistance),
+		asm.JGT.Imm(asm.R1, 2*stubDistance, armLost),
+	}, readToStack(stack.window, 8), asm.Instructions{
+		asm.JNE.Imm(asm.R0, 0, armLost),
+		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R5, offsets["state.text_section_id"], asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, stack.window, asm.DWord),
+		asm.LoadImm(asm.R3, armMakesFrame, asm.DWord),
+		asm.JEq.Reg(asm.R2, asm.R3, armFramed),
+		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord).WithSymbol(armLost),
+		asm.LoadMem(asm.R1, asm.R5, offsets["state.text_section_id"], asm.DWord),
 		// Without a return address, the stack ends.
 		asm.Mov.Imm(asm.R4, 0).WithSymbol(armEnds),
 		asm.StoreMem(asm.R5, offsets["state.lr"], asm.R4, asm.DWord),
@@ -347,10 +397,44 @@ func armBlobCode(call asm.Instruction, p jvmPlaces) asm.Instructions {
 		asm.Or.Reg(asm.R1, asm.R4),
 		asm.StoreMem(asm.R5, offsets["state.text_section_id"], asm.R1, asm.DWord),
 		asm.Ja.Label(armNothing),
-	}, armMethodCode(stack, offsets, scratch), asm.Instructions{
+	}, ofC1, process, asm.Instructions{
+		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
+	}, armCodeStart(stack, offsets, armOfC1Start), asm.Instructions{
+		asm.Mov.Reg(asm.R3, asm.R4),
+	}, readToStack(stack.window, 8), asm.Instructions{
+		// r1 = what is known of the area, r4 = what is to come, or the frame
+		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
+		asm.LoadMem(asm.R1, asm.R5, offsets["state.text_section_id"], asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, stack.window, asm.DWord), // 0 if it could not be read
+		asm.LoadImm(asm.R3, armMakesFrame, asm.DWord),
+		asm.JNE.Reg(asm.R2, asm.R3, armEnds),
+		asm.LoadMem(asm.R2, asm.R5, offsets["state.return_address"], asm.Byte),
+		asm.LoadMem(asm.R4, asm.R5, scratch+armFound, asm.DWord),
+		asm.JNE.Imm(asm.R2, 0, armFramed),
+		asm.JSLT.Imm(asm.R4, 0, armSay),
+		asm.LoadImm(asm.R4, armFrame-1<<64, asm.DWord).WithSymbol(armFramed),
+		asm.Ja.Label(armSay),
+	}, armMethodCode(stack, offsets, scratch), armCallerCode(p), asm.Instructions{
 		asm.Mov.Imm(asm.R0, 0).WithSymbol(armNothing),
 		asm.Ja.Label(armBack).WithSymbol(armGoOn),
 	})
+}
+
+// armCodeStart returns the instructions that read where the code starts, to r4, of what is known of it. r0 is the
+// process, r5 the record.
+func armCodeStart(stack jvmStack, offsets map[string]int16, label string) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R1, asm.R0, offsets["codeblob_codestart"], asm.Byte),
+		asm.Add.Reg(asm.R1, asm.R5),
+		asm.LoadMem(asm.R4, asm.R1, offsets["hotspotUnwindScratch.codeblob"], asm.DWord),
+		asm.LoadMem(asm.R1, asm.R0, offsets["nmethod_uses_offsets"], asm.Byte),
+		asm.JEq.Imm(asm.R1, 0, label),
+		asm.LSh.Imm(asm.R4, 32),
+		asm.RSh.Imm(asm.R4, 32),
+		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
+		asm.Add.Reg(asm.R4, asm.R1),
+		asm.Mov.Reg(asm.R1, asm.R4).WithSymbol(label),
+	}
 }
 
 // armMethodCode returns the instructions that say how far an innermost method has made its frame: where that counts as
@@ -364,24 +448,15 @@ func armMethodCode(stack jvmStack, offsets map[string]int16, scratch int16) asm.
 	code := slices.Concat(record, lookUpProcess(hotspotMap, stack.record, stack.key, offsets["trace.pid"], armNothing),
 		asm.Instructions{
 			asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
-			// r4 = the start of the code
-			asm.LoadMem(asm.R1, asm.R0, offsets["codeblob_codestart"], asm.Byte),
-			asm.Add.Reg(asm.R1, asm.R5),
-			asm.LoadMem(asm.R4, asm.R1, blob, asm.DWord),
-			asm.LoadMem(asm.R1, asm.R0, offsets["nmethod_uses_offsets"], asm.Byte),
-			asm.JEq.Imm(asm.R1, 0, armStart),
-			asm.LSh.Imm(asm.R4, 32),
-			asm.RSh.Imm(asm.R4, 32),
-			asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
-			asm.Add.Reg(asm.R4, asm.R1),
+		}, armCodeStart(stack, offsets, armStart), asm.Instructions{
 			// r1 = the offset in it, r2 = where that is at which the frame counts as made
-			asm.LoadMem(asm.R3, asm.R5, offsets["state.pc"], asm.DWord).WithSymbol(armStart),
+			asm.LoadMem(asm.R3, asm.R5, offsets["state.pc"], asm.DWord),
 			asm.Mov.Reg(asm.R1, asm.R3),
 			asm.Sub.Reg(asm.R1, asm.R4),
 			asm.LoadMem(asm.R2, asm.R0, offsets["codeblob_framecomplete"], asm.Byte),
 			asm.Add.Reg(asm.R2, asm.R5),
 			asm.LoadMem(asm.R4, asm.R2, blob, asm.Half),
-			asm.JGE.Reg(asm.R1, asm.R4, armNothing),
+			asm.JGE.Reg(asm.R1, asm.R4, armPushes),
 			asm.StoreMem(asm.RFP, offset, asm.R1, asm.DWord),
 			asm.StoreMem(asm.RFP, complete, asm.R2, asm.DWord),
 			asm.Sub.Imm(asm.R3, 4*armBarrier),
@@ -428,5 +503,6 @@ func armMethodCode(stack jvmStack, offsets map[string]int16, scratch int16) asm.
 		asm.StoreImm(asm.R2, blob, 2, asm.Word).WithSymbol(armPushedOld),
 		asm.LoadMem(asm.R2, asm.RFP, complete, asm.DWord).WithSymbol(armMade),
 		asm.StoreImm(asm.R2, blob, 0, asm.Half),
+		asm.Ja.Label(armNothing),
 	)
 }

@@ -147,7 +147,7 @@ const (
 func newBlobProgram(t *testing.T) *blobProgram {
 	full, err := support.LoadCollectionSpec()
 	assert.NilError(t, err)
-	p := &blobProgram{full: full, code: make([]byte, 2*blobInstructions)}
+	p := &blobProgram{full: full, code: make([]byte, 4*blobInstructions)}
 	p.jvmPlaces, err = newJVMPlaces(full.Types, 0, armFields)
 	assert.NilError(t, err)
 	p.blob = p.offsets["hotspotUnwindScratch.codeblob"]
@@ -246,6 +246,74 @@ func TestLinkRegisterOfStub(t *testing.T) {
 	}
 }
 
+// Stubs that begin with making a frame have x29 for it: those of C1, at the top and where they have called, and others
+// that were called from where x29 says.
+func TestFrameOfStub(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := newBlobProgram(t)
+	const table, link, ofC1, others = 0x5432_1000, 0xcafe, "g1_post_barrier_slow", "StubRoutines"
+	const makes, saves, calls = "a9bf7bfd 910003fd", "a9bf13e3 a9bf13e3", "94000010 " // a call of what is 64 bytes on
+	for _, c := range []struct {
+		what, name string
+		calls      string
+		begins     string
+		isCaller   bool
+		found      uint64
+		frame      int // where x29 is, in words from sp on
+
+		want     uint64
+		wantLink uint64
+	}{
+		{"of C1", ofC1, "", makes, false, armUnknown, 4, armFrame, link},
+		{"of C1, at its end", ofC1, "", makes, false, armLink, 4, armLink, link},
+		{"of C1, which has called", ofC1, "", makes, true, armLink, 4, armFrame, link},
+		{"of C1, without a frame", ofC1, "", saves, false, armLink, 4, armLink, 0},
+		{"of C1, without, which has called", ofC1, "", saves, true, armUnknown, 4, armLink, 0},
+		{"another", others, calls, makes, false, armUnknown, 4, armFrame, link},
+		{"another, at its end", others, calls, makes, false, armLink, 4, armLink, link},
+		{"another, without a frame", others, calls, saves, false, armUnknown, 4, armLink, 0},
+		{"another, which nothing called", others, "14000010 ", makes, false, armUnknown, 4, armLink, 0},
+		{"another than what was called", others, "94008010 ", makes, false, armUnknown, 4, armLink, 0},
+		{"no frame of it", others, calls, makes, false, armUnknown, 2, armLink, 0},
+		{"a frame below the stack", others, calls, makes, false, armUnknown, -1, armLink, 0},
+		{"a frame further up", others, calls, makes, false, armUnknown, armStubFrame/8 + 1, armLink, 0},
+		{"nothing there", others, calls, makes, false, armUnknown, armStubFrame / 8, armLink, 0},
+	} {
+		size := uint32(0)
+		if c.name == ofC1 {
+			size = ^size
+		}
+		p.begin(c.name, size)
+		at := addressOf(&p.code[blobInstructions])
+		for offset, code := range map[int]string{0: c.calls, 64: c.begins} {
+			for i, instruction := range strings.Fields(code) {
+				number, err := strconv.ParseUint(instruction, 16, 32)
+				assert.NilError(t, err)
+				binary.LittleEndian.PutUint32(p.code[blobInstructions+offset+4*i:], uint32(number))
+			}
+		}
+		binary.LittleEndian.PutUint64(p.code[blobStart:], at+64)
+		stack := make([]byte, 2*armStubFrame)
+		for _, frame := range []int{4, armStubFrame/8 + 1} {
+			binary.LittleEndian.PutUint64(stack[8+8*frame+8:], at+4)
+		}
+		record := p.run(t, 0, func(record []byte) {
+			binary.LittleEndian.PutUint64(record[p.offsets["state.pc"]:], at+64+8)
+			binary.LittleEndian.PutUint64(record[p.offsets["state.sp"]:], addressOf(&stack[8]))
+			binary.LittleEndian.PutUint64(record[p.offsets["state.fp"]:], addressOf(&stack[8+8*c.frame]))
+			binary.LittleEndian.PutUint64(record[p.offsets["state.text_section_id"]:], table)
+			binary.LittleEndian.PutUint64(record[p.offsets["state.lr"]:], link)
+			binary.LittleEndian.PutUint64(record[p.scratch+armFound:], c.found)
+			if c.isCaller {
+				record[p.offsets["state.return_address"]] = 1
+			}
+		})
+		area := binary.LittleEndian.Uint64(record[p.offsets["state.text_section_id"]:])
+		lr := binary.LittleEndian.Uint64(record[p.offsets["state.lr"]:])
+		assert.Check(t, area == c.want|table && lr == c.wantLink, "%s: %#x, %#x", c.what, area, lr)
+	}
+}
+
 // At each instruction that makes a method's frame, or comes between that and where the frame counts as made, the
 // program is told how much of it there is.
 func TestFrameOfMethod(t *testing.T) {
@@ -308,6 +376,104 @@ func TestFrameOfMethod(t *testing.T) {
 					"%s: %d words, complete at %d, not %d, %d, at %s",
 					c.what, foundSize, found, size, complete, instruction)
 			}
+		}
+	}
+}
+
+// What a method does after a call says how much it has on the stack beside its frame, which is complete where it has
+// called a barrier.
+func TestFrameOfCaller(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := newBlobProgram(t)
+	const size, complete, back = 6, 0x40, " 17ffff9c"
+	for _, c := range []struct {
+		what, name string
+		code       string // from one instruction before the call on
+		words      uint32 // that are on the stack
+		isComplete bool
+	}{
+		{"none", "nmethod", "d503201f d63f0100 aa0003e1" + back, 0, false},
+		{"two registers", "nmethod", "d503201f d63f0100 a8c107e0" + back, 2, true},
+		{"four, and what was returned", "nmethod", "d503201f d63f0100 aa0003e1 a9410fe2 a8c207e0" + back, 4, true},
+		{"vectors", "nmethod", "d503201f d63f0100 ad410fe2 acc207e0 6d410fe2 6cc207e0 2518e3e7 a9427fea a8c207e0" + back,
+			8 + 4 + 4, true},
+		{"one vector", "nmethod", "d503201f d63f0100 fd400bf2 fc4107f0 3dc00be5 3cc107e5" + back, 2 + 2, true},
+		{"x29 and x30 of vectors", "nmethod", "d503201f d63f0100 6cc17bfd" + back, 2, true},
+		{"arguments of a stub of C1", "nmethod", "d503201f 94000064 910043ff" + back, 2, true},
+		{"with a register", "nmethod", "d503201f 94000064 aa0003e1 f9400be0 910083ff" + back, 4, true},
+		{"all registers", "nmethod", "d503201f d63f0100" + strings.Repeat(" 6d410fe2", armRestores-2) + " a8c907e0" + back, 18, true},
+		{"more", "nmethod", "d503201f d63f0100" + strings.Repeat(" 6d410fe2", armRestores-1) + " a8c907e0" + back, 0, false},
+		{"where the return address is", "nmethod", "a9bf27ff d63f0100 910043ff" + back, 0, false},
+		{"a frame is removed", "nmethod", "d503201f d63f0100 a9417bfd 910083ff" + back, 0, false},
+		{"a large one", "nmethod", "d503201f d63f0100 910083ff a8c17bfd" + back, 0, false},
+		{"no branch", "nmethod", "d503201f d63f0100 a8c107e0 f941f788", 0, false},
+		{"another register is loaded", "nmethod", "d503201f d63f0100 f941f788 a8c107e0" + back, 0, false},
+		{"another code", "SafepointBlob", "d503201f d63f0100 a8c107e0" + back, 0, false},
+		{"of a native method", "native nmethod", "d503201f d63f0100 a8c107e0" + back, 2, true},
+		{"a barrier", "nmethod", "d503201f d63f0100 14000002 00005800 52800020", 0, true},
+		{"of a native one", "native nmethod", "d503201f d63f0100 14000002 00005800 52800020", 0, true},
+		{"no barrier", "nmethod", "d503201f 94000064 14000002 00005800 52800020", 0, false},
+		{"a barrier of other code", "vtable chunks", "d503201f d63f0100 14000002 00005800 52800020", 0, false},
+	} {
+		p.begin(c.name, size)
+		binary.LittleEndian.PutUint16(p.code[blobComplete:], complete)
+		for i, instruction := range strings.Fields(c.code) {
+			number, err := strconv.ParseUint(instruction, 16, 32)
+			assert.NilError(t, err)
+			binary.LittleEndian.PutUint32(p.code[blobInstructions+4*i:], uint32(number))
+		}
+		wantComplete := uint16(complete)
+		if c.isComplete {
+			wantComplete = 0
+		}
+		record := p.run(t, 0, func(record []byte) {
+			record[p.offsets["state.return_address"]] = 1
+			binary.LittleEndian.PutUint64(record[p.offsets["state.pc"]:], addressOf(&p.code[blobInstructions])+8)
+		})
+		words := binary.LittleEndian.Uint32(record[p.blob+blobSize:]) - size
+		found := binary.LittleEndian.Uint16(record[p.blob+blobComplete:])
+		assert.Check(t, words == c.words && found == wantComplete, "%s: %d words, complete at %d", c.what, words, found)
+	}
+}
+
+// At each instruction of a method that calls a barrier, what it does next says how much is on the stack.
+func TestStackOfMethod(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := newBlobProgram(t)
+	const size = 6
+	for _, c := range []struct {
+		what, code string // instructions, each with how many words are on the stack before it
+	}{
+		{"registers", "0:a9bc07e0 8:a9010fe2 8:aa1403e0 8:d2824688 8:f2a24688 8:d63f0100 8:aa0003e5 8:a9410fe2 8:a8c407e0 " +
+			"0:17ffff9c"},
+		{"vectors", "0:a9bc07e0 8:6dbf07e0 10:3c9f0fe5 12:fc1f0ff0 14:91006141 14:8b0b0d41 14:8b2bc941 14:90000008 " +
+			"14:d63f0100 14:fc4107f0 12:3cc107e5 10:6cc107e0 8:2518e3e7 8:a8c407e0 0:17ffff9c"},
+		{"four vectors", "0:adbe07e0 8:ad010fe2 8:d63f0100 8:ad410fe2 8:acc207e0 0:17ffff9c"},
+		{"of C1", "0:d10083ff 4:f9000be0 4:a90003ea 4:94000064 4:aa0003e1 4:f9400be0 4:910083ff 0:17ffff9c"},
+		{"of C1, without a register", "0:d10043ff 2:f90003e0 2:94000064 2:910043ff 0:17ffff9c"},
+		{"sp by a register", "0:8b2863ff 8:a8c407e0 0:17ffff9c"},
+		{"by another number", "0:d100c3ff 0:9100c3ff 0:17ffff9c"},
+		{"a branch before", "0:54000040 8:a8c407e0 0:17ffff9c"},
+		{"a frame that is removed", "0:a9417bfd 0:910083ff 0:17ffff9c"},
+		{"a call that leaves nothing", "0:aa1403e0 0:94000064 0:aa0003e5 0:17ffff9c"},
+	} {
+		p.begin("nmethod", size)
+		at := addressOf(&p.code[blobInstructions])
+		binary.LittleEndian.PutUint64(p.code[blobStart:], at)
+		instructions := strings.Fields(c.code)
+		for i, instruction := range instructions {
+			_, digits, _ := strings.Cut(instruction, ":")
+			number, err := strconv.ParseUint(digits, 16, 32)
+			assert.NilError(t, err)
+			binary.LittleEndian.PutUint32(p.code[blobInstructions+4*i:], uint32(number))
+		}
+		for i, instruction := range instructions {
+			want, _, _ := strings.Cut(instruction, ":")
+			record := p.run(t, 0, func(record []byte) {
+				binary.LittleEndian.PutUint64(record[p.offsets["state.pc"]:], at+4*uint64(i))
+			})
+			words := binary.LittleEndian.Uint32(record[p.blob+blobSize:]) - size
+			assert.Check(t, strconv.Itoa(int(words)) == want, "%s: %d words at %s", c.what, words, instruction)
 		}
 	}
 }
