@@ -94,7 +94,7 @@ func isIdleNative(name string, called, callers []Frame) bool {
 		return true
 	case "uv__io_poll":
 		return calls(called, 1, "epoll_")
-	case "event_base_loop", "ngx_process_events_and_timers", "run_poll_loop", "aeMain", "aeProcessEvents":
+	case "uv_run", "event_base_loop", "ngx_process_events_and_timers", "run_poll_loop", "aeMain", "aeProcessEvents":
 		return calls(called, 2, "epoll_wait", "epoll_pwait") // in a function of its own
 	case "CompileQueue::get", "MonitorDeflationThread::monitor_deflation_thread_entry",
 		"ServiceThread::service_thread_entry", "VMThread::wait_for_operation", "WatcherThread::sleep":

@@ -54,6 +54,9 @@ func TestIsIdle(t *testing.T) {
 		{native("runtime.futex", "runtime.notetsleepg", "os/signal.loop"), false},
 		{native("epoll_pwait", "uv__io_poll", "uv_run"), true},
 		{native("read", "uv__read", "uv__io_poll", "uv_run"), false},
+		{native("epoll_pwait", "", "uv_run"), true}, // the library has no other names
+		{native("read", "", "uv_run"), false},
+		{native("epoll_pwait", "get", "", "uv_run"), false},
 		{native("pthread_cond_wait", "uv_cond_wait", "worker", "start_thread"), true},
 		{native("pthread_cond_wait", "uv_cond_wait", "node::(anonymous namespace)::PlatformWorkerThread"), true},
 		{native("pthread_cond_wait", "uv_cond_wait", "shop::wait"), false},
