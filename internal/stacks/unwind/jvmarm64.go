@@ -23,10 +23,10 @@ import (
 //   - it removes a frame (mov sp, x29): x29 is that of its frame, if nothing on the way has changed it;
 //   - it frees 256 bytes, but not those of a method's frame: it is indexOf, and these are on the stack.
 //
-// If that says nothing of a stub, and the engine knows nothing of it (in JDK 25, it knows none of them: it does not find
-// where a JVM has their addresses), x29 is that of its frame if the call before its return address leads to code nearby
-// that begins with making one; else the stack ends. Code that C1 calls has a frame in all of it, if it begins with that:
-// its size is said to be -1, which the engine would take for one, of 4 GiB.
+// If that says nothing of a stub, and the engine knows nothing of it (in JDK 25 of none: it does not find where a JVM
+// has their addresses), x29 is that of its frame if the call before its return address leads to code nearby that begins
+// with making one; else the stack ends. Code that C1 calls has a frame in all of it, if it begins with that: its size
+// is said to be -1, which the engine would take for one, of 4 GiB.
 //
 // A method makes its frame by sub sp, sp, N; stp x29, x30, [sp, N-16], or, if that is large or the method is native, by
 // stp x29, x30, [sp, -16]!; sub sp, sp, N-16. The engine takes the last instruction before the frame counts as made for

@@ -395,14 +395,16 @@ func TestFrameOfCaller(t *testing.T) {
 		{"none", "nmethod", "d503201f d63f0100 aa0003e1" + back, 0, false},
 		{"two registers", "nmethod", "d503201f d63f0100 a8c107e0" + back, 2, true},
 		{"four, and what was returned", "nmethod", "d503201f d63f0100 aa0003e1 a9410fe2 a8c207e0" + back, 4, true},
-		{"vectors", "nmethod", "d503201f d63f0100 ad410fe2 acc207e0 6d410fe2 6cc207e0 2518e3e7 a9427fea a8c207e0" + back,
-			8 + 4 + 4, true},
+		{"vectors", "nmethod", "d503201f d63f0100 ad410fe2 acc207e0 6d410fe2 6cc207e0 2518e3e7 a9427fea " +
+			"a8c207e0" + back, 8 + 4 + 4, true},
 		{"one vector", "nmethod", "d503201f d63f0100 fd400bf2 fc4107f0 3dc00be5 3cc107e5" + back, 2 + 2, true},
 		{"x29 and x30 of vectors", "nmethod", "d503201f d63f0100 6cc17bfd" + back, 2, true},
 		{"arguments of a stub of C1", "nmethod", "d503201f 94000064 910043ff" + back, 2, true},
 		{"with a register", "nmethod", "d503201f 94000064 aa0003e1 f9400be0 910083ff" + back, 4, true},
-		{"all registers", "nmethod", "d503201f d63f0100" + strings.Repeat(" 6d410fe2", armRestores-2) + " a8c907e0" + back, 18, true},
-		{"more", "nmethod", "d503201f d63f0100" + strings.Repeat(" 6d410fe2", armRestores-1) + " a8c907e0" + back, 0, false},
+		{"all registers", "nmethod", "d503201f d63f0100" + strings.Repeat(" 6d410fe2", armRestores-2) +
+			" a8c907e0" + back, 18, true},
+		{"more", "nmethod", "d503201f d63f0100" + strings.Repeat(" 6d410fe2", armRestores-1) + " a8c907e0" + back,
+			0, false},
 		{"where the return address is", "nmethod", "a9bf27ff d63f0100 910043ff" + back, 0, false},
 		{"a frame is removed", "nmethod", "d503201f d63f0100 a9417bfd 910083ff" + back, 0, false},
 		{"a large one", "nmethod", "d503201f d63f0100 910083ff a8c17bfd" + back, 0, false},
@@ -444,8 +446,8 @@ func TestStackOfMethod(t *testing.T) {
 	for _, c := range []struct {
 		what, code string // instructions, each with how many words are on the stack before it
 	}{
-		{"registers", "0:a9bc07e0 8:a9010fe2 8:aa1403e0 8:d2824688 8:f2a24688 8:d63f0100 8:aa0003e5 8:a9410fe2 8:a8c407e0 " +
-			"0:17ffff9c"},
+		{"registers", "0:a9bc07e0 8:a9010fe2 8:aa1403e0 8:d2824688 8:f2a24688 8:d63f0100 8:aa0003e5 8:a9410fe2 " +
+			"8:a8c407e0 0:17ffff9c"},
 		{"vectors", "0:a9bc07e0 8:6dbf07e0 10:3c9f0fe5 12:fc1f0ff0 14:91006141 14:8b0b0d41 14:8b2bc941 14:90000008 " +
 			"14:d63f0100 14:fc4107f0 12:3cc107e5 10:6cc107e0 8:2518e3e7 8:a8c407e0 0:17ffff9c"},
 		{"four vectors", "0:adbe07e0 8:ad010fe2 8:d63f0100 8:ad410fe2 8:acc207e0 0:17ffff9c"},
@@ -474,6 +476,36 @@ func TestStackOfMethod(t *testing.T) {
 			})
 			words := binary.LittleEndian.Uint32(record[p.blob+blobSize:]) - size
 			assert.Check(t, strconv.Itoa(int(words)) == want, "%s: %d words at %s", c.what, words, instruction)
+		}
+	}
+}
+
+// Behind the end of a method's frame x30 is not its return address.
+func TestBehindFrame(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := newBlobProgram(t)
+	const link = 0xcafe
+	for _, c := range []struct{ what, code string }{ // instructions, each with whether the stack may go on from there
+		{"a tail call", "y:a9417bfd y:910083ff y:17ffff9c n:f9400be1 n:b4000041 n:aa1403e0 y:d503201f"},
+		{"a return", "y:a9417bfd y:910083ff y:d65f03c0 n:f9400be1 n:b4000041 n:aa1403e0 y:d503201f"},
+		{"a poll", "y:a9417bfd y:910083ff y:f941f788 y:eb2863ff y:54000048 y:d65f03c0"},
+		{"no frame", "y:a9410fe2 y:910083ff y:17ffff9c y:f9400be1 y:b4000041"},
+	} {
+		p.begin("nmethod", 4)
+		at := addressOf(&p.code[blobInstructions])
+		binary.LittleEndian.PutUint64(p.code[blobStart:], at)
+		for i, instruction := range strings.Fields(c.code) {
+			number, err := strconv.ParseUint(instruction[2:], 16, 32)
+			assert.NilError(t, err)
+			binary.LittleEndian.PutUint32(p.code[blobInstructions+4*i:], uint32(number))
+		}
+		for i, instruction := range strings.Fields(c.code) {
+			record := p.run(t, 0, func(record []byte) {
+				binary.LittleEndian.PutUint64(record[p.offsets["state.pc"]:], at+4*uint64(i))
+				binary.LittleEndian.PutUint64(record[p.offsets["state.lr"]:], link)
+			})
+			lr := binary.LittleEndian.Uint64(record[p.offsets["state.lr"]:])
+			assert.Check(t, lr == map[byte]uint64{'y': link}[instruction[0]], "%s: %#x at %s", c.what, lr, instruction)
 		}
 	}
 }

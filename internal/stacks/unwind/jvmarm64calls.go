@@ -8,22 +8,30 @@ import (
 )
 
 // On arm64, compiled code has more on its stack than the size of its frame says where it calls barriers of garbage
-// collectors: C2's saves the registers that it needs (ZGC; from JDK 24 on also G1), that of C1 has arguments there (ZGC).
-// The engine reads the return address too low then, so that the stack ends, or goes on with what an earlier call has
-// left. These calls are straight code: registers are saved, arguments set, the call, registers loaded, and a branch back
-// to where the barrier is needed. So from the program counter on, or from where a call returns to, that is followed as
-// long as it is made of the instructions of such code, up to a branch, and what moves the stack pointer on this way is
-// how far it has been moved. Other code of methods moves it only to remove a frame, which is where x29 and x30 are loaded.
+// collectors: C2's saves the registers that it needs (ZGC; from JDK 24 on also G1), that of C1 has arguments there
+// (ZGC). The engine reads the return address too low then, so that the stack ends, or goes on with what an earlier call
+// has left. These calls are straight code: registers are saved, arguments set, the call, registers loaded, and a branch
+// back to where the barrier is needed. So from the program counter on, or from where a call returns to, that is
+// followed as long as it is made of the instructions of such code, up to a branch, and what moves the stack pointer on
+// this way is how far it has been moved. Other code of methods moves it only to remove a frame, which is where x29 and
+// x30 are loaded.
 //
 // A method that calls a barrier where it begins has its frame, although that does not count as made.
+//
+// Where code goes on behind the end of the frame, the engine takes that for the end, and x30, which is of the last
+// call, for the return address: the stack ends.
 
 const (
 	// armRestores is how many instructions are followed to the branch back: to save and restore a word of each of 17
 	// registers and of 24 of vectors, in pairs, takes 42, if all are in use.
 	armRestores = 56
 
+	// armEpilogue is how many instructions before the program counter the engine looks for the end of a frame.
+	armEpilogue = 5
+
 	armPushesReturn  = 0xa9bf27ff - 1<<32 // stp xzr, x9, [sp, #-16]!
 	armCall          = 0x94000000 >> 26   // bl
+	armBranch        = 0x14000000 >> 26   // b
 	armCallsX8       = 0xd63f0100 - 1<<32 // blr x8
 	armSkipsWord     = 0x14000002         // b to the instruction after the next
 	armSetsPredicate = 0x2518e3e7         // ptrue p7.b
@@ -41,6 +49,8 @@ const (
 	armPop       = "jvm_arm64_pop_"
 	armPushes    = "jvm_arm64_pushes"
 	armRestored  = "jvm_arm64_restored"
+	armBehind    = "jvm_arm64_behind"
+	armFollows   = "jvm_arm64_follows"
 	armCalled    = "jvm_arm64_called"
 	armComplete  = "jvm_arm64_complete"
 )
@@ -55,8 +65,8 @@ func armCallerCode(p jvmPlaces) asm.Instructions {
 		asm.JEq.Imm32(asm.R3, -1, armOfC1),
 		asm.JEq.Imm(asm.R3, 0, armNothing), // no method
 		asm.LoadMem(asm.R3, asm.R5, offsets["state.pc"], asm.DWord).WithSymbol(armPushes),
-		asm.Sub.Imm(asm.R3, 8),
-		asm.Mov.Imm(asm.R2, 4*(2+armRestores)),
+		asm.Sub.Imm(asm.R3, 4*armEpilogue),
+		asm.Mov.Imm(asm.R2, 4*(armEpilogue+armRestores)),
 		asm.Mov.Reg(asm.R1, asm.R5),
 		asm.Add.Imm(asm.R1, int32(scratch)+armCode),
 		asm.FnProbeReadUser.Call(),
@@ -64,21 +74,41 @@ func armCallerCode(p jvmPlaces) asm.Instructions {
 		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
 		asm.Mov.Imm(asm.R4, 0),
 		asm.StoreMem(asm.R5, scratch+armLoaded, asm.R4, asm.DWord),
-		asm.LoadMem(asm.R1, asm.R5, scratch+armCode, asm.Word),
+	}
+	at := func(to asm.Register, i int) asm.Instruction { // i after the program counter
+		return asm.LoadMem(to, asm.R5, scratch+armCode+4*int16(armEpilogue+i), asm.Word)
+	}
+	// Behind the end of a frame, and a branch: the engine takes x30 for the return address.
+	for i := range armEpilogue - 2 {
+		next := armBehind + strconv.Itoa(i)
+		code = append(code,
+			at(asm.R1, i-armEpilogue),
+			asm.And.Imm32(asm.R1, 0xffc07fff-1<<32),
+			asm.JNE.Imm32(asm.R1, armLoadsFrame, next),
+			at(asm.R1, i-armEpilogue+2),
+			asm.JEq.Imm32(asm.R1, armReturns, armBehind),
+			asm.RSh.Imm(asm.R1, 26),
+			asm.JEq.Imm(asm.R1, armBranch, armBehind),
+			asm.Mov.Imm(asm.R1, 0).WithSymbol(next))
+	}
+	code = append(code,
+		asm.Ja.Label(armFollows),
+		asm.Mov.Imm(asm.R1, 0).WithSymbol(armBehind),
+		asm.StoreMem(asm.R5, offsets["state.lr"], asm.R1, asm.DWord),
+		at(asm.R1, -2).WithSymbol(armFollows),
 		asm.JEq.Imm32(asm.R1, armPushesReturn, armNothing), // which the engine knows
-		asm.LoadMem(asm.R1, asm.R5, scratch+armCode+4, asm.Word),
-		asm.LoadMem(asm.R2, asm.R5, scratch+armCode+8, asm.Word),
+		at(asm.R1, -1),
+		at(asm.R2, 0),
 		asm.Mov.Reg(asm.R3, asm.R1),
 		asm.And.Imm32(asm.R3, 0xffc07fff-1<<32),
 		asm.JEq.Imm32(asm.R3, armLoadsFrame, armNothing), // a frame is being removed
 		asm.JNE.Imm32(asm.R1, armCallsX8, armRestores0),
 		asm.JEq.Imm32(asm.R2, armSkipsWord, armCalled),
-		asm.Ja.Label(armRestores0),
-	}
+		asm.Ja.Label(armRestores0))
 	label := func(i int) string { return armRestore + strconv.Itoa(i) }
 	for i := range armRestores {
 		next, pops := label(i+1), armPop+strconv.Itoa(i)
-		code = append(code, asm.LoadMem(asm.R1, asm.R5, scratch+armCode+8+4*int16(i), asm.Word).WithSymbol(label(i)))
+		code = append(code, at(asm.R1, i).WithSymbol(label(i)))
 		// is goes to a label if some of the instruction's bits are one of these.
 		is := func(of uint32, label string, bits ...uint32) {
 			code = append(code, asm.Mov.Reg(asm.R2, asm.R1), asm.And.Imm32(asm.R2, int32(of)))
