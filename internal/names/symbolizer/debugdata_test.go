@@ -91,7 +91,9 @@ func TestDebugLink(t *testing.T) {
 	assert.NilError(t, err)
 	defer root.Close()
 	server := newServer("/proc", nil)
-	for _, want := range []string{"hidden", ""} {
+	_, withID, _ := linkedProgram(t, "sha1")
+	others := [][]byte{append(testenv.ReadFile(t, debug), 0), testenv.ReadFile(t, withID), nil} // of other builds
+	for i, want := range []string{"hidden", "", ""} {
 		program, err := os.Open(path)
 		assert.NilError(t, err)
 		info, err := program.Stat()
@@ -103,9 +105,8 @@ func TestDebugLink(t *testing.T) {
 		found, err := r.debugFile(root, &names, true)
 		assert.Check(t, errors.Is(err, symbols.ErrLinked) == (want == "") && found.Name(hidden) == want,
 			"%q, not %q: %v", found.Name(hidden), want, err)
-		other := append(testenv.ReadFile(t, debug), 0) // of another build
 		assert.NilError(t, os.Remove(debug))
-		testenv.WriteFile(t, debug, other)
+		testenv.WriteFile(t, debug, others[i])
 	}
 }
 

@@ -319,4 +319,6 @@ func TestFailure(t *testing.T) {
 	assert.Check(t, errors.Is(failures.Decode(failures.Encode(&fs.PathError{Err: unix.EIO})), unix.EIO))
 	assert.Check(t, failures.Decode(failures.Encode(nil)), "no error is one")
 	assert.Check(t, failures.Decode(&worker.Failure{Is: []int{-1, 1 << 30}}) != nil, "an error is none")
+	none, failed, unread := &process{}, &process{failed: unix.EIO}, &process{failed: unix.EIO, unread: unix.EIO}
+	assert.Check(t, none.missing() == NotMapped && failed.missing() == Unreadable && unread.missing() == FileSystem)
 }

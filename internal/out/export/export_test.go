@@ -93,6 +93,7 @@ func TestSamplesCounted(t *testing.T) {
 	e.Sampled(large)
 	e.Sampled(sampleOf(profile.Frame{Address: 5}))
 	e.Shutdown(t.Context())
+	e.Sampled(sampleOf(profile.Frame{Address: 6}))
 
 	assert.Check(t, b.Err())
 	var got uint64
@@ -102,11 +103,11 @@ func TestSamplesCounted(t *testing.T) {
 	counted := gathered(t, e)
 	for name, want := range map[string]float64{
 		"profile_samples_total": 6, "profile_samples_lost_total no_stack": 3, "profile_samples_lost_total invalid": 6,
-		"profile_samples_lost_total too_large": 3,
+		"profile_samples_lost_total too_large": 3, "profile_samples_lost_total shutdown": 3,
 	} {
 		assert.Check(t, counted[name] == want, "%s is %v, want %v", name, counted[name], want)
 	}
-	if s := e.Status(); got != 6 || s.Samples != 6 || s.Lost != 12 {
+	if s := e.Status(); got != 6 || s.Samples != 6 || s.Lost != 15 {
 		t.Errorf("%d samples arrived, %d are told, %d lost", got, s.Samples, s.Lost)
 	}
 }
@@ -165,6 +166,19 @@ func TestMemoryBytes(t *testing.T) {
 		}
 		got := config.MemoryBytes()
 		assert.Check(t, got == c.want, "%+v: %d bytes", c, got)
+	}
+}
+
+// Each destination, and each receiver, is a reason to export.
+func TestEnabled(t *testing.T) {
+	for i, change := range []func(*Config){
+		func(c *Config) { c.Destinations = make([]otlp.Destination, 1) },
+		func(c *Config) { c.Receiver.Listen = "unix:/x" }, func(c *Config) { c.OpenCensus.Receiver.Socket = "/x" },
+	} {
+		c := DefaultConfig()
+		assert.Check(t, !c.Enabled())
+		change(&c)
+		assert.Check(t, c.Enabled(), "%d", i)
 	}
 }
 

@@ -294,6 +294,8 @@ func TestHostileWaits(t *testing.T) {
 	assert.Check(t, tracker.stacks.bytes.Used() <= maxStackBytes, "%d bytes", tracker.stacks.bytes.Used())
 	other := newAccount(wait("b", 1, 0), map[profile.ThreadState]time.Duration{profile.Net: time.Second})
 	tracker.Accounted(other)
+	other.Context, other.TransactionID = profile.OTelContext, [8]byte{} // that of the trace
+	tracker.Accounted(other)
 	assert.Check(t, tx.did.states[profile.Net].Count == 1, "%+v", tx.did.states)
 	tracker.Want(wantTransactions)
 	wantNoStacks(t, tracker)
