@@ -85,6 +85,12 @@ func TestStorageChangesWhileRead(t *testing.T) {
 				if err != nil || target.Storage() != before || at < 2 {
 					t.Errorf("%s: %+v, %v", name, target.Storage(), err)
 				}
+				m.before = func(int) {}
+				m.store(first, after) // what is published in the same place later counts, once
+				for _, want := range []bool{true, false} {
+					changed, err := target.readStorage()
+					assert.Check(t, err == nil && changed == want && target.Storage() == after, "%s: %v, %v", name, changed, err)
+				}
 				break
 			}
 			// Before it was read for the first time it may as well be taken for what it is now.

@@ -46,6 +46,17 @@ func (c *fakeConsumer) selects(x broker.Instance) bool {
 	return c.only == "" || isStack && stack.TransactionID.Value() == c.only
 }
 
+// Stacks are collected of a number of transactions at most, the first ones, though those of all are wanted.
+func TestSelectedAreBounded(t *testing.T) {
+	p, _ := newPublisher(nil)
+	all := make([]shownTransaction, maxCollecting+3)
+	for i := range all {
+		all[i].id.trace = [16]byte{byte(i), byte(i >> 8), 1}
+	}
+	selected, timed := p.selected(&testObjects, wantStacks, all)
+	assert.Check(t, len(selected) == maxCollecting && len(timed) == 0 && selected[maxCollecting-1] == all[maxCollecting-1])
+}
+
 func newPublisher(source Source) (*publisher, *fakeConsumer) {
 	c := &fakeConsumer{}
 	p := &publisher{about: testAbout, source: source, tracker: NewTracker(20), name: testNamer,

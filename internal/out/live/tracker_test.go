@@ -117,6 +117,15 @@ func TestShortInterval(t *testing.T) {
 	}
 }
 
+// A clock that is set back does not stop what is shown.
+func TestClockSetBack(t *testing.T) {
+	tracker := NewTracker(20)
+	for _, at := range []time.Time{noon, noon.Add(-time.Hour)} {
+		tracker.tick(at)
+		assert.Check(t, tracker.ticked.Equal(at), "%v", tracker.ticked)
+	}
+}
+
 func TestForgetting(t *testing.T) {
 	const w = wantOfSamples
 	tracker := newTracker(w)

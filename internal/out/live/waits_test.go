@@ -240,6 +240,9 @@ func TestNoRoomForWaiting(t *testing.T) {
 func TestHostileWaits(t *testing.T) {
 	tracker := NewTracker(20)
 	tracker.Want(wantWaits)
+	bare, untraced := newSample(1000, 1, 1, 1, noon), newSample(1000, 1, 1, 1, noon)
+	bare.Resource, untraced.TraceID = nil, [16]byte{}
+	assert.Check(t, !tracker.Waited(bare) && !tracker.Waited(untraced), "of no process, or in no transaction")
 	wait := func(owner string, transaction byte, place int) *profile.Sample {
 		s := newSample(1000, 1, transaction, 1, noon)
 		s.Resource.Owner = owner
