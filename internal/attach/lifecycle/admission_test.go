@@ -105,6 +105,27 @@ func (p *Process) gone() bool {
 	}
 }
 
+// What a process counts as is what it did last; since when, for those that publish, is since they do.
+func TestAdmissionClasses(t *testing.T) {
+	a := admit(t, 3)
+	p := a.come(1, "7")
+	p.claim.since = time.Time{}
+	for i, step := range []struct {
+		do   func()
+		want class
+	}{
+		{func() { a.exclude(p, false) }, classCandidate}, {func() { a.exclude(p, true) }, classExcluded},
+		{func() { a.exclude(p, false) }, classCandidate},
+		{func() { assert.Check(t, a.publish(p, "7")) }, classPublisher},
+		{func() { a.exclude(p, false) }, classPublisher}, {func() { a.withdrew(p) }, classCandidate},
+	} {
+		step.do()
+		want := [numClasses]int{}
+		want[step.want] = 1
+		assert.Check(t, a.total == want && p.claim.since.IsZero() == (i < 3), "step %d: %v, %v", i, a.total, p.claim)
+	}
+}
+
 func TestAdmissionOfCandidates(t *testing.T) {
 	a := admit(t, 3)
 	candidates := a.fill("7")
