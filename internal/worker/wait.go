@@ -27,6 +27,10 @@ const (
 
 	// lastChance is how long an answer that has come by then is waited for.
 	lastChance = 10 * time.Millisecond
+
+	// A worker that has not answered is looked at after firstLook, and then after twice that at most each time, up
+	// to mostBetweenLooks.
+	firstLook, mostBetweenLooks = 50 * time.Millisecond, 200 * time.Millisecond
 )
 
 // Wait is the time that a worker has for a request. A worker that hangs uses none of it, and one that
@@ -40,6 +44,12 @@ type Wait struct {
 	cpu      time.Duration // that the worker had used when this deadline was set
 	maxCPU   time.Duration // that it may have used at the end
 	patience int           // times that the deadline was prolonged
+
+	looked    time.Time     // when the worker was looked at last
+	lookedCPU time.Duration // what it had used then
+	wouldRun  bool          // it was runnable
+	pause     time.Duration // until the next look
+	starved   time.Duration // in which it was runnable, and did not run
 }
 
 // waited is a [Process] that is waited for.
@@ -54,8 +64,9 @@ type waited interface {
 func (p *Process) Wait(timeout time.Duration) *Wait { return newWait(p, timeout) }
 
 func newWait(p waited, timeout time.Duration) *Wait {
-	cpu := p.cpuTime()
-	return &Wait{process: p, timeout: timeout, deadline: time.Now().Add(timeout), cpu: cpu, maxCPU: cpu + timeout}
+	cpu, now := p.cpuTime(), time.Now()
+	return &Wait{process: p, timeout: timeout, deadline: now.Add(timeout), cpu: cpu, maxCPU: cpu + timeout,
+		looked: now, lookedCPU: cpu, pause: firstLook}
 }
 
 // Prolong adds time in which the worker waited for the caller.
@@ -65,14 +76,23 @@ func (w *Wait) Prolong(by time.Duration) { w.deadline = w.deadline.Add(by) }
 // the worker got too little CPU time until the end.
 func (w *Wait) Receive() (message []byte, fd int, err error) {
 	for {
-		message, fd, err = w.process.Receive(w.deadline)
+		until := w.deadline
+		if next := w.looked.Add(w.pause); next.Before(until) {
+			until = next
+		}
+		message, fd, err = w.process.Receive(until)
+		if now := time.Now(); errors.Is(err, ErrTimeout) && !now.Before(until) && now.Before(w.deadline) {
+			w.look() // else it is over, or was interrupted
+			continue
+		}
 		if errors.Is(err, ErrTimeout) { // the answer may have come while we had no CPU
 			message, fd, err = w.process.Receive(time.Now().Add(lastChance))
 		}
 		if !errors.Is(err, ErrTimeout) {
 			return message, fd, err
 		}
-		cpu, runnable := w.process.cpuTime(), w.process.isRunnable()
+		w.look()
+		cpu, runnable := w.lookedCPU, w.wouldRun
 		goesOn := runnable || cpu-w.cpu >= w.timeout/progressPart
 		switch {
 		case cpu >= w.maxCPU || !goesOn || w.patience == maxPatience && !runnable:
@@ -84,6 +104,23 @@ func (w *Wait) Receive() (message []byte, fd int, err error) {
 		w.patience++
 		w.cpu, w.deadline = cpu, time.Now().Add(w.timeout)
 	}
+}
+
+// look notes what the worker did since it was looked at last, by what it does now.
+func (w *Wait) look() {
+	w.wouldRun = w.process.isRunnable()
+	w.starved = w.Starved()
+	w.looked, w.lookedCPU, w.pause = time.Now(), w.process.cpuTime(), min(2*w.pause, mostBetweenLooks)
+}
+
+// Starved returns for how long the worker would have run if there had been a CPU for it, as far as it was looked at: not
+// within the first 50 ms. It is not to blame for that, nor is who it works for.
+func (w *Wait) Starved() time.Duration {
+	if !w.wouldRun {
+		return w.starved
+	}
+	ran := max(0, w.process.cpuTime()-w.lookedCPU) // 0 when it has ended
+	return w.starved + max(0, time.Since(w.looked)-ran)
 }
 
 // A Pulse tells whether a worker goes on that was asked for much at once. It is not safe for concurrent use.

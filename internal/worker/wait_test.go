@@ -90,7 +90,7 @@ func TestWait(t *testing.T) {
 		"gets little CPU to the end":   {madeUp{cpu: part(10), runnable: true, answerAt: late}, ErrStarved, 5},
 		"gets no CPU to the end":       {madeUp{runnable: true, answerAt: late}, ErrStarved, 5},
 		"is made wait again and again": {madeUp{cpu: part(10), answerAt: late}, ErrTimeout, 5},
-		"its agent gets no CPU":        {madeUp{answerAt: timeout / 2, late: timeout / 10}, nil, 2},
+		"its agent gets no CPU":        {madeUp{answerAt: timeout * 9 / 10, late: timeout * 3 / 10}, nil, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -101,6 +101,41 @@ func TestWait(t *testing.T) {
 				assert.Check(t, errors.Is(err, c.want), err)
 				begun := int((took-time.Nanosecond)/(timeout+lastChance)) + 1
 				assert.Check(t, begun == c.periods, "given up, or answered, after %v", took)
+			})
+		})
+	}
+}
+
+// A worker starves while it could run and does not, as far as it was looked at; not while it hangs, runs, or has ended.
+func TestStarved(t *testing.T) {
+	const answerAt = time.Second
+	part := func(n time.Duration) func(time.Duration) time.Duration {
+		return func(age time.Duration) time.Duration { return age / n }
+	}
+	for name, c := range map[string]struct {
+		worker      madeUp
+		least, most time.Duration
+	}{
+		"gets no CPU":     {madeUp{answerAt: answerAt, runnable: true}, answerAt, answerAt},
+		"gets a half":     {madeUp{answerAt: answerAt, runnable: true, cpu: part(2)}, answerAt / 2, answerAt / 2},
+		"gets all":        {madeUp{answerAt: answerAt, runnable: true, cpu: part(1)}, 0, 0},
+		"hangs":           {madeUp{answerAt: answerAt}, 0, 0},
+		"answers at once": {madeUp{answerAt: firstLook, runnable: true}, 0, 0},
+		"ends": {madeUp{answerAt: answerAt, runnable: true, cpu: func(age time.Duration) time.Duration {
+			if age == answerAt {
+				return -time.Hour
+			}
+			return age
+		}}, 0, mostBetweenLooks},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.worker.began = time.Now()
+				w := newWait(&c.worker, 2*answerAt)
+				_, _, err := w.Receive()
+				assert.NilError(t, err)
+				starved := w.Starved()
+				assert.Check(t, starved >= c.least && starved <= c.most, "%v", starved)
 			})
 		})
 	}

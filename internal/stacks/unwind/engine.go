@@ -82,6 +82,7 @@ type Engine struct {
 	startedAt  time.Time       // when the worker was
 	retryAt    time.Time       // when the next may be started
 	retryAfter time.Duration
+	starved    time.Duration // in which there was no CPU for the worker
 
 	mu          sync.Mutex
 	closed      bool            // no request is served any more
@@ -266,8 +267,9 @@ func (e *Engine) interrupt() {
 	}
 }
 
-// OnServed sets what is called after each request that was served, with the time that took, without that of
-// starting a worker; more than that when the worker was killed because of it. It must not call the Engine.
+// OnServed sets what is called after each request that was served, with the time that took, without that of starting a
+// worker, and in which there was no CPU for it; more than that when the worker was killed because of it. It must not
+// call the Engine.
 func (e *Engine) OnServed(f func(user worker.User, took time.Duration)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -485,9 +487,10 @@ func (e *Engine) serve(ctx context.Context, user worker.User, t *Target, do func
 		e.counters.Unavailable.Add(1)
 		return err
 	}
+	e.starved = 0
 	began := time.Now()
 	err := do()
-	took := time.Since(began)
+	took := max(0, time.Since(began)-e.starved)
 	if errors.Is(err, ErrKilled) && !isNobodys(err) {
 		took += killedTime
 	}

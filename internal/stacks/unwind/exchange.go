@@ -49,7 +49,9 @@ func (e *Engine) exchange(t *Target, timeout time.Duration, message []byte) ([]b
 	err := e.worker.Send(message)
 	var answer []byte
 	if err == nil {
-		answer, err = e.receive(e.worker.Wait(timeout), message[0])
+		wait := e.worker.Wait(timeout)
+		answer, err = e.receive(wait, message[0])
+		e.starved += wait.Starved()
 	}
 	if err != nil {
 		return nil, e.kill(t, err)

@@ -122,6 +122,11 @@ func TestHostileWorker(t *testing.T) {
 	}
 	timedOut, served := counters.TimedOut.Load(), time.Duration(0)
 	e.OnServed(func(_ worker.User, took time.Duration) { served = took })
+	err = e.serve(t.Context(), "honest", nil, func() error {
+		e.starved = time.Hour
+		return nil
+	})
+	assert.Check(t, err == nil && served == 0, "%v, and %v are charged in which there was no CPU", err, served)
 	good := Target{KernelPID: 1001, Program: "good", User: "good"}
 	err = e.serve(t.Context(), good.User, &good, func() error { return e.kill(&good, worker.ErrStarved) })
 	assert.Check(t, errors.Is(err, ErrKilled) && counters.TimedOut.Load() == timedOut+1 && served < killedTime,
