@@ -113,8 +113,8 @@ func (w *Wait) look() {
 	w.looked, w.lookedCPU, w.pause = time.Now(), w.process.cpuTime(), min(2*w.pause, mostBetweenLooks)
 }
 
-// Starved returns for how long the worker would have run if there had been a CPU for it, as far as it was looked at: not
-// within the first 50 ms. It is not to blame for that, nor is who it works for.
+// Starved returns for how long the worker would have run if there had been a CPU for it, as far as it was looked at:
+// not within the first 50 ms. It is not to blame for that, nor is who it works for.
 func (w *Wait) Starved() time.Duration {
 	if !w.wouldRun {
 		return w.starved

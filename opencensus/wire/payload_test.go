@@ -304,7 +304,8 @@ func TestMeasureTypesAndIDs(t *testing.T) {
 		assert.Check(t, (err == nil) == known, "type %d: %v", kind, err)
 	}
 	for digits, want := range map[string][2]byte{
-		"": {}, "0": {}, "0000": {}, "1": {0, 1}, "aBc": {0x0a, 0xbc}, "ffff": {0xff, 0xff}, "0ffff": {}, "g": {}, "1g": {},
+		"": {}, "0": {}, "0000": {}, "1": {0, 1}, "aBc": {0x0a, 0xbc}, "ffff": {0xff, 0xff},
+		"0ffff": {}, "g": {}, "1g": {},
 	} {
 		var got [2]byte
 		ok := wire.ReadID(got[:], []byte(digits))

@@ -89,7 +89,8 @@ func TestStorageChangesWhileRead(t *testing.T) {
 				m.store(first, after) // what is published in the same place later counts, once
 				for _, want := range []bool{true, false} {
 					changed, err := target.readStorage()
-					assert.Check(t, err == nil && changed == want && target.Storage() == after, "%s: %v, %v", name, changed, err)
+					assert.Check(t, err == nil && changed == want && target.Storage() == after,
+						"%s: %v, %v", name, changed, err)
 				}
 				break
 			}

@@ -54,7 +54,8 @@ func TestSelectedAreBounded(t *testing.T) {
 		all[i].id.trace = [16]byte{byte(i), byte(i >> 8), 1}
 	}
 	selected, timed := p.selected(&testObjects, wantStacks, all)
-	assert.Check(t, len(selected) == maxCollecting && len(timed) == 0 && selected[maxCollecting-1] == all[maxCollecting-1])
+	assert.Check(t, len(selected) == maxCollecting && len(timed) == 0 &&
+		selected[maxCollecting-1] == all[maxCollecting-1])
 }
 
 func newPublisher(source Source) (*publisher, *fakeConsumer) {

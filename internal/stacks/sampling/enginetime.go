@@ -9,9 +9,10 @@ import (
 const (
 	// A user's programs may use the engine, which serves one request at a time, for userTime at once,
 	// and for a fifth of the time in the long run, while there are programs of other users. What counts
-	// is how much longer than turnTime each request took, with a CPU: the users' requests are served in turn. So
-	// that is for users whose processes have it wait: a JVM takes 0.1 s, the first one 0.5 s, naming
-	// stacks no more than turnTime. Nobody is held back for longer than 100 s.
+	// is how much longer than turnTime each request took, less the time in which there was no CPU for it:
+	// the users' requests are served in turn. So that is for users whose processes have it wait: a JVM
+	// takes 0.1 s, the first one 0.5 s, naming stacks no more than turnTime. Nobody is held back for
+	// longer than 100 s.
 	userTime  = 10 * time.Second
 	userShare = 5
 	turnTime  = 50 * time.Millisecond
