@@ -37,7 +37,7 @@ func barrierCode(call asm.Instruction, p jvmPlaces) asm.Instructions {
 		call.WithMetadata(asm.Metadata{}),
 		asm.LoadMem(asm.R1, asm.RFP, stack.code, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R1, 8, asm.DWord),
-		asm.JNE.Imm(asm.R2, barrierCookie, jvmStub),
+		asm.JNE.Imm(asm.R2, barrierCookie, jvmThawed),
 	}, lookUpRecord(stack.key, jvmFrameReadDone), process, asm.Instructions{
 		asm.LoadMem(asm.R5, asm.RFP, stack.record, asm.DWord),
 		// what it is the frame of has no size
@@ -58,7 +58,7 @@ func barrierCode(call asm.Instruction, p jvmPlaces) asm.Instructions {
 		asm.LoadMem(asm.R2, asm.R0, offsets["trace.ktime"], asm.DWord),
 		asm.StoreMem(asm.R0, scratch+barrierTime, asm.R2, asm.DWord),
 		asm.Ja.Label(jvmFrameReadDone),
-	}, stubCode(stack, offsets), asm.Instructions{
+	}, thawedCode(stack), stubCode(stack, offsets), asm.Instructions{
 		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmFrameReadDone),
 		asm.Ja.Label(jvmFrameReadBack),
 	})

@@ -35,7 +35,7 @@ func TestBarrierCode(t *testing.T) {
 		{"the method behind it", readFrame{2, [3]uint64{rbp, caller, rbp}, 4, caller, nil}, caller, true},
 		{"there, in the next stack", readFrame{2, [3]uint64{rbp, caller, rbp}, 5, caller, nil}, caller, false},
 	} {
-		returns, size, complete := program(c.readFrame)
+		returns, _, size, complete := program(&c.readFrame)
 		assert.Check(t, returns == c.want, "%s: %#x", c.name, returns)
 		wantSize, wantComplete := uint32(testFrameSize), uint16(testComplete)
 		if c.isCompleted {
@@ -67,14 +67,14 @@ type stubFrame struct {
 	name      [8]byte
 }
 
-// barrierProgram returns a program that says the return address it reads of a frame, and then what it reads of a
-// method, as that of the next frame: its size in words and where it is complete. Its record stays from call to call.
-func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, complete uint16) {
+// barrierProgram returns a program that says the return address it reads of a frame, and rbp, and then what it reads of
+// a method, as that of the next frame: its size in words and where it is complete. Its record stays from call to call.
+func barrierProgram(t *testing.T) func(*readFrame) (returns, rbp uint64, size uint32, complete uint16) {
 	full, err := support.LoadCollectionSpec()
 	assert.NilError(t, err)
-	read, err := readOffsets(full.Types, map[string][]string{"PerCPURecord": {"trace.value"}})
+	read, err := readOffsets(full.Types, map[string][]string{"PerCPURecord": {"trace.value", "state.text_section_bias"}})
 	assert.NilError(t, err)
-	result := read["trace.value"]
+	result, resultRBP := read["trace.value"], read["state.text_section_bias"]
 	const buffer = -16
 	p, err := newJVMPlaces(full.Types, buffer, methodFields)
 	assert.NilError(t, err)
@@ -103,6 +103,8 @@ func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, 
 	}, lookUpRecord(p.stack.key, "end"), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.RFP, buffer+8, asm.DWord),
 		asm.StoreMem(asm.R0, result, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, buffer, asm.DWord),
+		asm.StoreMem(asm.R0, resultRBP, asm.R1, asm.DWord),
 		asm.Mov.Reg(asm.R1, asm.R0),
 		asm.Add.Imm(asm.R1, int32(codeblob)),
 		asm.Mov.Imm(asm.R2, int32(len(method))),
@@ -111,7 +113,7 @@ func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, 
 		asm.Mov.Imm(asm.R0, 0).WithSymbol(jvmMethodBack),
 		asm.Return().WithSymbol("end"),
 	}, barrierCode(readUser, p), methodCode(readUser, p))
-	return func(frame readFrame) (returns uint64, size uint32, complete uint16) {
+	return func(frame *readFrame) (returns, rbp uint64, size uint32, complete uint16) {
 		record := make([]byte, full.Maps[recordsMap].ValueSize)
 		assert.NilError(t, records.Lookup(uint32(0), &record))
 		binary.LittleEndian.PutUint64(record[offsets["trace.ktime"]:], frame.stack)
@@ -136,7 +138,7 @@ func barrierProgram(t *testing.T) func(readFrame) (returns uint64, size uint32, 
 		run(addressOf(&frame.words), addressOf(&method[0]))
 		assert.NilError(t, records.Lookup(uint32(0), &record))
 		blob := record[codeblob:]
-		return binary.LittleEndian.Uint64(record[result:]),
+		return binary.LittleEndian.Uint64(record[result:]), binary.LittleEndian.Uint64(record[resultRBP:]),
 			binary.LittleEndian.Uint32(blob[frameSize:]), binary.LittleEndian.Uint16(blob[frameComplete:])
 	}
 }

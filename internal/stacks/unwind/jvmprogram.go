@@ -25,7 +25,7 @@ import (
 // that the engine knows, which the code of the caller may not be yet.
 //
 // A method that has other words on its stack is known if it searches in texts: see jvmmoved.go. So is one that waits
-// for a barrier: see jvmbarrier.go. Of stubs, see jvmstub.go.
+// for a barrier: see jvmbarrier.go. Of stubs, see jvmstub.go, of virtual threads jvmthawed.go.
 
 // What the program reads of the code begins a byte before the program counter.
 const (

@@ -63,7 +63,7 @@ func TestReturnAddressOfStub(t *testing.T) {
 		{"what called native code", 0, inside, far, stubFrame{name: [8]byte{'S', 't', 'u', 'b'}}, true, testFrameSize},
 	} {
 		returned := base + uint64(c.returns)
-		got, size, _ := program(readFrame{c.size, [3]uint64{0, returned}, 1, base + uint64(c.pc), &c.stub})
+		got, _, size, _ := program(&readFrame{c.size, [3]uint64{0, returned}, 1, base + uint64(c.pc), &c.stub})
 		want := returned
 		if !c.isKnown {
 			want = 0
