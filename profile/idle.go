@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"path"
 	"slices"
 	"strings"
 )
@@ -12,17 +13,14 @@ var pools = map[string]struct{ loop, wait string }{
 	"org.apache.tomcat.util.threads.ThreadPoolExecutor": {"runWorker", "getTask"},
 }
 
-// IsIdle reports whether the stack of a wait is that of a thread that waits for any work at all: of a pool of threads,
-// of Go's scheduler, or of an event loop. It is on no transaction then, whatever context was left on it. Native
-// functions are only known once they have names.
-func IsIdle(frames []Frame) bool {
+// InPool reports whether the stack is that of a thread of a pool of Java or Python that waits for its next task, or is
+// about to: it is on no transaction, whatever context was left on it.
+func InPool(frames []Frame) bool {
 	waiting := "" // the pool
 	for i, f := range frames {
-		if f.IsInlined() {
-			continue
-		}
-		switch f.Kind() {
-		case JVMFrame:
+		switch {
+		case f.IsInlined():
+		case f.Kind() == JVMFrame:
 			class, method := methodOf(f.Name())
 			switch pool := pools[class]; {
 			case method == pool.wait && method != "":
@@ -32,14 +30,41 @@ func IsIdle(frames []Frame) bool {
 			case method == pool.loop:
 				return true
 			}
-		case PythonFrame:
-			return isIdlePython(f, frames[:i], frames[i+1:])
-		case V8Frame, PHPFrame:
-			return false
-		case NativeFrame:
-			if waiting == "" && isIdleNative(f.Name(), frames[:i], frames[i+1:]) {
-				return true
-			}
+		case f.Kind().OfRuntime():
+			return f.Kind() == PythonFrame && inPythonPool(f, frames[i+1:])
+		}
+	}
+	return false
+}
+
+// inPythonPool reports whether the innermost function of Python is that in which a pool's thread waits.
+func inPythonPool(f Frame, callers []Frame) bool {
+	switch f.Name() {
+	case "_worker":
+		return strings.HasSuffix(f.SourceFile(), "/concurrent/futures/thread.py")
+	case "Condition.wait": // since Python 3.11 its functions call each other without others between them
+		return len(callers) > 1 && callers[0].Name() == "Queue.get" && callers[1].Name() == "WorkerThread.run" &&
+			strings.HasSuffix(callers[1].SourceFile(), "/anyio/_backends/_asyncio.py")
+	}
+	return false
+}
+
+// isIdle reports whether the stack of a wait, whose functions have names, is that of a thread that waits for any work
+// at all: of a pool, of Go's scheduler, of HotSpot itself, or in an event loop that nothing else can have called.
+// Others may be run for one request, as by asyncio.run.
+func isIdle(frames []Frame) bool {
+	if slices.ContainsFunc(frames, Frame.TakesGIL) { // with what it got
+		return false
+	}
+	if InPool(frames) {
+		return true
+	}
+	if slices.ContainsFunc(frames, func(f Frame) bool { return f.Kind().OfRuntime() }) {
+		return false
+	}
+	for i, f := range frames {
+		if f.Kind() == NativeFrame && waitsForWork(f, frames[:i], frames[i+1:]) {
+			return true
 		}
 	}
 	return false
@@ -56,29 +81,6 @@ func methodOf(name string) (class, method string) {
 	return "", name
 }
 
-// isIdlePython reports whether the innermost function of Python is that of a pool's thread, or of an event loop, and
-// does not wait for the interpreter, with what it got.
-func isIdlePython(f Frame, called, callers []Frame) bool {
-	switch {
-	case slices.ContainsFunc(called, Frame.TakesGIL):
-		return false
-	case f.Name() == "_worker":
-		return strings.HasSuffix(f.SourceFile(), "/concurrent/futures/thread.py")
-	case f.Name() == "Condition.wait": // since Python 3.11 its functions call each other without others between them
-		return len(callers) > 1 && callers[0].Name() == "Queue.get" && callers[1].Name() == "WorkerThread.run" &&
-			strings.HasSuffix(callers[1].SourceFile(), "/anyio/_backends/_asyncio.py")
-	case !strings.HasSuffix(f.SourceFile(), "/selectors.py"):
-		return false
-	}
-	for _, caller := range callers {
-		if caller.Kind() == PythonFrame {
-			return strings.HasSuffix(caller.Name(), "_run_once") &&
-				strings.HasSuffix(caller.SourceFile(), "/asyncio/base_events.py")
-		}
-	}
-	return false
-}
-
 // TakesGIL reports whether a frame is of the function in which threads wait for the interpreter of Python, if it has a
 // name.
 func (f Frame) TakesGIL() bool {
@@ -86,21 +88,26 @@ func (f Frame) TakesGIL() bool {
 	return name == "take_gil"
 }
 
-// isIdleNative reports whether a function waits for work: what Go's scheduler and its monitor wait in, libuv's event
-// loop and threads, those of HotSpot, and the event loops of libevent, nginx, HAProxy and Redis.
-func isIdleNative(name string, called, callers []Frame) bool {
-	switch name {
+// waitsForWork reports whether a function waits for work: what Go's scheduler and its monitor wait in, libuv's event
+// loop and threads, those of HotSpot, and the event loops of nginx, HAProxy and Redis.
+func waitsForWork(f Frame, called, callers []Frame) bool {
+	of := func(file string) bool { return f.File != nil && strings.HasPrefix(path.Base(f.File.Path), file) }
+	switch f.Name() {
 	case "runtime.stopm", "runtime.findRunnable", "runtime.findrunnable", "runtime.sysmon":
 		return true
 	case "uv__io_poll":
 		return calls(called, 1, "epoll_")
-	case "uv_run", "event_base_loop", "ngx_process_events_and_timers", "run_poll_loop", "aeMain", "aeProcessEvents":
+	case "uv_run", "ngx_process_events_and_timers":
 		return calls(called, 2, "epoll_wait", "epoll_pwait") // in a function of its own
+	case "aeMain":
+		return calls(called, 3, "epoll_wait", "epoll_pwait")
+	case "run_poll_loop":
+		return of("haproxy") && calls(called, 2, "epoll_wait", "epoll_pwait")
 	case "CompileQueue::get", "MonitorDeflationThread::monitor_deflation_thread_entry",
 		"ServiceThread::service_thread_entry", "VMThread::wait_for_operation", "WatcherThread::sleep":
-		return calls(called, 1, "Monitor::wait")
+		return of("libjvm.") && calls(called, 1, "Monitor::wait")
 	case "WorkerThread::run":
-		return calls(called, 1, "PosixSemaphore::wait")
+		return of("libjvm.") && calls(called, 1, "PosixSemaphore::wait")
 	case "uv_cond_wait":
 		return len(callers) > 0 && (callers[0].Name() == "worker" ||
 			callers[0].Name() == "node::(anonymous namespace)::PlatformWorkerThread")

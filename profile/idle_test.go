@@ -1,13 +1,14 @@
 package profile
 
 import (
+	"slices"
 	"testing"
 
 	"gotest.tools/v3/assert"
 )
 
 // Only who waits in the loop of a pool for work is idle, not who waits in work; nor who waits for what only has such a
-// name.
+// name, or in a loop that may have been run for a request. Pools are those of Java and Python.
 func TestIsIdle(t *testing.T) {
 	const forkJoin, executor, park = "java.util.concurrent.ForkJoinPool.", "java.util.concurrent.ThreadPoolExecutor.",
 		"jdk.internal.misc.Unsafe.park"
@@ -18,17 +19,19 @@ func TestIsIdle(t *testing.T) {
 		}
 		return frames
 	}
-	native := func(names ...string) (frames []Frame) {
+	of := func(file string, names ...string) (frames []Frame) {
 		for _, name := range names {
-			frames = append(frames, Frame{File: &File{Kind: NativeFrame}, Address: 1, Function: NewFunction(name, "")})
+			frames = append(frames, Frame{File: &File{Kind: NativeFrame, Path: file}, Address: 1,
+				Function: NewFunction(name, "")})
 		}
 		return frames
 	}
+	native := func(names ...string) []Frame { return of("/bin/shop", names...) }
+	hotSpot := func(names ...string) []Frame { return of("/jdk/lib/server/libjvm.so", names...) }
 	python := func(name, file string) Frame { return NewRuntimeFrame(PythonFrame, NewFunction(name, file), 1) }
 	const lib = "/usr/lib/python3.11/"
 	const anyio = "/srv/lib/python3.13/site-packages/anyio/_backends/_asyncio.py"
 	getting := []Frame{python("Condition.wait", lib+"threading.py"), python("Queue.get", lib+"queue.py")}
-	selecting := []Frame{python("EpollSelector.select", lib+"selectors.py"), {Address: 1}}
 	for i, c := range []struct {
 		stack []Frame
 		want  bool
@@ -62,18 +65,21 @@ func TestIsIdle(t *testing.T) {
 		{native("pthread_cond_wait", "uv_cond_wait", "shop::wait"), false},
 		{append(native("epoll_pwait"), append([]Frame{NewRuntimeFrame(V8Frame, NewFunction("get", "a.js"), 1)},
 			native("epoll_pwait", "uv__io_poll")...)...), false},
-		{native("epoll_wait", "epoll_dispatch", "event_base_loop", "main"), true},
-		{native("epoll_wait", "get", "dispatch", "event_base_loop", "main"), false},
-		{native("epoll_ctl", "add", "event_base_loop", "main"), false},
+		{append(native("epoll_pwait", "uv__io_poll"), NewRuntimeFrame(V8Frame, NewFunction("spawnSync", "a.js"), 1)),
+			false},
+		{native("epoll_wait", "epoll_dispatch", "event_base_loop", "main"), false}, // perhaps in a request
 		{native("epoll_wait", "", "ngx_process_events_and_timers"), true},
-		{native("epoll_wait", "", "run_poll_loop"), true},
+		{of("/usr/sbin/haproxy", "epoll_wait", "", "run_poll_loop"), true},
+		{native("epoll_wait", "", "run_poll_loop"), false},
 		{native("epoll_wait", "aeApiPoll", "aeProcessEvents", "aeMain"), true},
 		{native("write", "", "aeMain"), false},
-		{native("futex", "PlatformMonitor::wait", "Monitor::wait", "CompileQueue::get"), true},
-		{native("futex", "Monitor::wait", "VMThread::wait_for_operation"), true},
-		{native("futex", "Monitor::wait", "shop", "ServiceThread::service_thread_entry"), false},
-		{native("futex", "PosixSemaphore::wait", "WorkerThread::run"), true},
-		{native("futex", "Monitor::wait", "GCTask::work", "WorkerThread::run"), false},
+		{hotSpot("futex", "PlatformMonitor::wait", "Monitor::wait", "CompileQueue::get"), true},
+		{hotSpot("futex", "Monitor::wait", "VMThread::wait_for_operation"), true},
+		{hotSpot("futex", "Monitor::wait", "shop", "ServiceThread::service_thread_entry"), false},
+		{hotSpot("futex", "PosixSemaphore::wait", "WorkerThread::run"), true},
+		{native("futex", "PosixSemaphore::wait", "WorkerThread::run"), false},
+		{native("futex", "Monitor::wait", "CompileQueue::get"), false},
+		{hotSpot("futex", "Monitor::wait", "GCTask::work", "WorkerThread::run"), false},
 		{append(getting[:2:2], python("WorkerThread.run", anyio)), true},
 		{append(getting[:2:2], python("WorkerThread.run", "/srv/shop.py")), false},
 		{append(getting[:2:2], Frame{Address: 1}, python("WorkerThread.run", anyio)), false}, // in a task
@@ -82,12 +88,17 @@ func TestIsIdle(t *testing.T) {
 		{append(native("take_gil.part.0"), python("_worker", lib+"concurrent/futures/thread.py")), false},
 		{[]Frame{python("work", "/srv/a.py"), python("_worker", lib+"concurrent/futures/thread.py")}, false},
 		{[]Frame{python("_worker", "/srv/thread.py")}, false},
-		{append(selecting, python("BaseEventLoop._run_once", lib+"asyncio/base_events.py")), true},
-		{append(selecting[:2:2], python("Shop._run_once", "/srv/shop.py")), false},
-		{selecting, false},
+		{[]Frame{python("EpollSelector.select", lib+"selectors.py"),
+			python("BaseEventLoop._run_once", lib+"asyncio/base_events.py")}, false}, // perhaps in a request
 		{[]Frame{python(forkJoin+"awaitWork", ""), python(forkJoin+"runWorker", "")}, false},
 		{nil, false},
 	} {
-		assert.Check(t, IsIdle(c.stack) == c.want, "%d: %v", i, c.stack)
+		assert.Check(t, isIdle(c.stack) == c.want, "%d: %v", i, c.stack)
+		ofRuntime := func(f Frame) bool { return f.Kind().OfRuntime() }
+		if inPool := InPool(c.stack); slices.ContainsFunc(c.stack, Frame.TakesGIL) {
+			assert.Check(t, inPool, "%d: %v", i, c.stack) // also who waits for the interpreter there
+		} else {
+			assert.Check(t, inPool == (c.want && slices.ContainsFunc(c.stack, ofRuntime)), "%d: %v", i, c.stack)
+		}
 	}
 }

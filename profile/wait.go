@@ -36,7 +36,7 @@ const (
 	LockWait  WaitKind = "lock"  // Futex: a lock, a condition or a queue
 	SleepWait WaitKind = "sleep" // Sleep, and threads of a JVM that sleep
 	GCWait    WaitKind = "gc"    // until a JVM's collector or another safepoint has ended
-	IdleWait  WaitKind = "idle"  // for any work at all: see IsIdle
+	IdleWait  WaitKind = "idle"  // for any work at all: of a pool or a scheduler
 )
 
 // KindOf returns the kind of waits of which no more than the state is known.
@@ -61,7 +61,7 @@ func (w *Wait) Kind(pid int, frames []Frame) WaitKind {
 		return GCWait
 	case ofJVM && strings.HasPrefix(frames[at].Name(), "java.lang.Thread.sleep"):
 		return SleepWait
-	case (w.State == Futex || w.State == Poll || w.State == Sleep) && IsIdle(frames):
+	case (w.State == Futex || w.State == Poll || w.State == Sleep) && isIdle(frames):
 		return IdleWait
 	}
 	return KindOf(w.State)

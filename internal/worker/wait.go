@@ -70,7 +70,9 @@ func newWait(p waited, timeout time.Duration) *Wait {
 }
 
 // Prolong adds time in which the worker waited for the caller.
-func (w *Wait) Prolong(by time.Duration) { w.deadline = w.deadline.Add(by) }
+func (w *Wait) Prolong(by time.Duration) {
+	w.deadline, w.looked = w.deadline.Add(by), w.looked.Add(by)
+}
 
 // Receive is [Process.Receive] until the time is over. The error is ErrStarved instead of ErrTimeout if
 // the worker got too little CPU time until the end.
@@ -113,8 +115,9 @@ func (w *Wait) look() {
 	w.looked, w.lookedCPU, w.pause = time.Now(), w.process.cpuTime(), min(2*w.pause, mostBetweenLooks)
 }
 
-// Starved returns for how long the worker would have run if there had been a CPU for it, as far as it was looked at:
-// not within the first 50 ms. It is not to blame for that, nor is who it works for.
+// Starved returns for how long the worker would have run if there had been a CPU for it, as far as looks at it tell:
+// not within the first 50 ms, and each tells of the time since the last one. It is not to blame for that, nor is who
+// it works for.
 func (w *Wait) Starved() time.Duration {
 	if !w.wouldRun {
 		return w.starved

@@ -115,23 +115,26 @@ func TestStarved(t *testing.T) {
 	for name, c := range map[string]struct {
 		worker      madeUp
 		least, most time.Duration
+		prolonged   time.Duration
 	}{
-		"gets no CPU":     {madeUp{answerAt: answerAt, runnable: true}, answerAt, answerAt},
-		"gets a half":     {madeUp{answerAt: answerAt, runnable: true, cpu: part(2)}, answerAt / 2, answerAt / 2},
-		"gets all":        {madeUp{answerAt: answerAt, runnable: true, cpu: part(1)}, 0, 0},
-		"hangs":           {madeUp{answerAt: answerAt}, 0, 0},
-		"answers at once": {madeUp{answerAt: firstLook, runnable: true}, 0, 0},
+		"gets no CPU":      {madeUp{answerAt: answerAt, runnable: true}, answerAt, answerAt, 0},
+		"gets a half":      {madeUp{answerAt: answerAt, runnable: true, cpu: part(2)}, answerAt / 2, answerAt / 2, 0},
+		"gets all":         {madeUp{answerAt: answerAt, runnable: true, cpu: part(1)}, 0, 0, 0},
+		"hangs":            {madeUp{answerAt: answerAt}, 0, 0, 0},
+		"answers at once":  {madeUp{answerAt: firstLook, runnable: true}, 0, 0, 0},
+		"waits for us too": {madeUp{answerAt: answerAt, runnable: true}, answerAt / 2, answerAt / 2, answerAt / 2},
 		"ends": {madeUp{answerAt: answerAt, runnable: true, cpu: func(age time.Duration) time.Duration {
 			if age == answerAt {
 				return -time.Hour
 			}
 			return age
-		}}, 0, mostBetweenLooks},
+		}}, 0, mostBetweenLooks, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c.worker.began = time.Now()
 				w := newWait(&c.worker, 2*answerAt)
+				w.Prolong(c.prolonged)
 				_, _, err := w.Receive()
 				assert.NilError(t, err)
 				starved := w.Starved()

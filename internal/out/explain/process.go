@@ -297,7 +297,7 @@ func (p *ProcessExplanation) addNotes(r *record.Recording, notes []string) {
 	}
 	still, hasStack := 0, func(w Wait) bool { return w.text != "" }
 	for i := range p.Threads {
-		if of := &p.Threads[i]; of.onCPU() == 0 && !slices.ContainsFunc(of.Waits, hasStack) {
+		if of := &p.Threads[i]; of.Account != nil && of.onCPU() == 0 && !slices.ContainsFunc(of.Waits, hasStack) {
 			still++
 		}
 	}

@@ -215,7 +215,7 @@ func stateOf(kind profile.WaitKind) profile.ThreadState {
 			return state
 		}
 	}
-	if kind == profile.GCWait || kind == profile.IdleWait {
+	if kind == profile.GCWait || kind == profile.IdleWait { // most of these
 		return profile.Futex
 	}
 	return profile.Other

@@ -296,7 +296,7 @@ func (s *Sampling) outcomes(sample *profile.Sample) *process.SampleOutcomes {
 
 // handOver hands a sample that was counted to its sink.
 func (s *Sampling) handOver(program *program, sample *profile.Sample, now time.Time) {
-	if sample.Wait != nil && !s.byThread && profile.IsIdle(sample.Stack.Frames) {
+	if sample.Wait != nil && !s.byThread && profile.InPool(sample.Stack.Frames) {
 		s.counters.WaitsIdleLate.Add(uint64(program.idle.add(sample)))
 		s.counters.WaitsIdle.Add(sample.Count)
 		return

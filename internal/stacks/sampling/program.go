@@ -30,11 +30,10 @@ type program struct {
 	used     atomic.Bool // samples were handed over since the last probe of the process
 	stale    uint64      // stale samples when the identity was last checked
 	unwound  unwound
-	entered  atomic.Uint64   // when unwound.on became true last, CLOCK_MONOTONIC in ns; 0: never
-	left     atomic.Uint64   // the same of false
-	synced   atomic.Uint64   // how often the engine may have learnt anew what the process maps
-	waiting  []pendingSample // of the drain that Run is at
-	unseen   atomic.Bool     // its stacks are to be unwound from its first samples on, and there were none
+	served   atomic.Pointer[[2]served] // the last times that unwound.on was true, the latest first; nil: never
+	synced   atomic.Uint64             // how often the engine may have learnt anew what the process maps
+	waiting  []pendingSample           // of the drain that Run is at
+	unseen   atomic.Bool               // its stacks are to be unwound from its first samples on, and there were none
 	idle     idleWaits
 	pieces   pieces
 	flushing bool        // it is in Sampling.flushing

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -162,21 +163,22 @@ func TestSampleServed(t *testing.T) {
 		assert.Check(t, sample.Served == want && wait.Served == want && name.ends == want && !sample.Unwound,
 			"%+v, %+v, %+v", sample, wait, name)
 	}
-	check(bpf.Now(), false)
-	p.setOn(true)
-	entered := p.entered.Load()
-	check(entered, false)
-	check(entered+1, true)
-	p.setOn(true) // as it was
-	check(entered+1, true)
-	p.setOn(false)
-	left := p.left.Load()
-	check(left-1, true)
-	check(left, false)
-	p.setOn(false)
-	check(left, false)
-	p.setOn(true)
-	check(left-1, true)
-	check(p.entered.Load(), false)
-	check(p.entered.Load()+1, true)
+	check(5, false)
+	for from := uint64(10); from < 50; from += 20 { // twice, with a pause between
+		until := from + 10
+		p.setOn(true, from)
+		p.setOn(true, from+1) // as it was
+		check(from, false)
+		check(from+1, true)
+		check(math.MaxUint64-1, true)
+		p.setOn(false, until)
+		p.setOn(false, until+1)
+		check(until-1, true)
+		check(until, false)
+	}
+	check(19, true) // before the last pause
+	check(25, false)
+	p.setOn(true, 60)
+	p.setOn(false, 70)
+	check(19, false) // so long ago that nobody asks
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -185,7 +187,7 @@ func (u *unwinding) enter(engine *unwind.Engine, p *program, began time.Time) er
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	p.setOn(true)
+	p.setOn(true, bpf.Now())
 	return nil
 }
 
@@ -199,31 +201,40 @@ func (u *unwinding) leave(p *program) {
 	if _, sampled := u.programs[p]; !sampled || !p.unwound.on {
 		return
 	}
+	since := bpf.Now()
 	if err := u.sampler.Unwind(p.number, false); err != nil {
 		u.log.Error("leaving the unwinding programs", zap.Error(err))
 		return
 	}
-	p.setOn(false)
+	p.setOn(false, since)
 }
 
-// setOn notes whether the engine unwinds the stacks of a program. The lock of unwinding is held.
-func (p *program) setOn(on bool) {
-	switch {
-	case on == p.unwound.on:
+// served is a time in which the engine unwound the stacks of a program, CLOCK_MONOTONIC in ns.
+type served struct{ from, until uint64 } // until is MaxUint64 while it goes on
+
+// setOn notes whether the engine unwinds the stacks of a program, and since when. The lock of unwinding is held.
+func (p *program) setOn(on bool, since uint64) {
+	if on == p.unwound.on {
 		return
-	case on:
-		p.entered.Store(bpf.Now())
-	default:
-		p.left.Store(bpf.Now())
 	}
 	p.unwound.on = on
+	var last [2]served
+	if former := p.served.Load(); former != nil {
+		last = *former
+	}
+	if on {
+		last = [2]served{{since, math.MaxUint64}, last[0]}
+	} else {
+		last[0].until = since
+	}
+	p.served.Store(&last)
 }
 
 // wasServed reports whether the engine unwound the stacks of a program at a time, which is about that of the last
 // drain or later.
 func (p *program) wasServed(at uint64) bool {
-	entered, left := p.entered.Load(), p.left.Load()
-	return at < left || entered > left && at > entered
+	last := p.served.Load()
+	return last != nil && slices.ContainsFunc(last[:], func(s served) bool { return s.from < at && at < s.until })
 }
 
 // reset has all stacks walked by frame pointers again, until the programs were synchronized anew. Those
@@ -231,7 +242,7 @@ func (p *program) wasServed(at uint64) bool {
 func (u *unwinding) reset() {
 	u.chain.Lock()
 	defer u.chain.Unlock()
-	now := time.Now()
+	now, since := time.Now(), bpf.Now()
 	u.resetAt.Store(&now)
 	u.armed = false
 	err := u.sampler.SetUnwinder(nil)
@@ -244,7 +255,7 @@ func (u *unwinding) reset() {
 	for p := range u.programs {
 		p.unwound.known = false // the next worker reads all files again
 		if p.unwound.on {
-			p.setOn(false)
+			p.setOn(false, since)
 			p.unwound.failure = nil
 			p.unwound.due = now
 		}

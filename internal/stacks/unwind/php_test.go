@@ -167,7 +167,7 @@ func TestPHPProgram(t *testing.T) {
 			}
 		}
 	}
-	for nameless := false; !nameless; {
+	testenv.Poll(t, deadline, "a function that has no name for ever", func() (nameless bool) {
 		for word, rest := NextWord(e.next(t, j.target).words); word != nil; word, rest = NextWord(rest) {
 			if !isPHP(word) || phpHashOf(uint32(word[2]>>32)) != 0 {
 				continue
@@ -178,7 +178,8 @@ func TestPHPProgram(t *testing.T) {
 			nameless = nameless || len(f) > 0 && f[0].Function == ""
 			assert.Check(t, named[0].Keep, "%+v is asked for again", f)
 		}
-	}
+		return nameless
+	})
 }
 
 // phpMemory is memory with functions of PHP 8.2, from phpMemoryStart on.
