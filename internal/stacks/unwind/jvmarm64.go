@@ -25,8 +25,9 @@ import (
 //
 // If that says nothing of a stub, and the engine knows nothing of it (in JDK 25 of none: it does not find where a JVM
 // has their addresses), x29 is that of its frame if the call before its return address leads to code nearby that begins
-// with making one; else the stack ends. Code that C1 calls has a frame in all of it, if it begins with that: its size
-// is said to be -1, which the engine would take for one, of 4 GiB.
+// with making one; else the stack ends. Code that C1 calls, if it begins with making a frame, has that until it returns,
+// or removes it to jump by a register (when it has changed code): where such a jump decides, the stack ends. Its frame's
+// size is said to be -1, which the engine would take for one, of 4 GiB.
 //
 // A method makes its frame by sub sp, sp, N; stp x29, x30, [sp, N-16], or, if that is large or the method is native, by
 // stp x29, x30, [sp, -16]!; sub sp, sp, N-16. The engine takes the last instruction before the frame counts as made for
@@ -58,9 +59,13 @@ const (
 	// What decides: what the engine has of a stub beside the address of a table.
 	armUnknown = 0
 	armIndexOf = 1 // of a method
-	armLink    = 1 << support.HSTSIDIsStubBit
-	armPushed  = armLink | 2<<support.HSTSIDStackDeltaBit // and so many words are on the stack
-	armFrame   = armLink | 1<<support.HSTSIDHasFrameBit
+
+	armJumpsOn   = 2 // by a register
+	armBehindEnd = 3 // of a method's frame
+
+	armLink   = 1 << support.HSTSIDIsStubBit
+	armPushed = armLink | 2<<support.HSTSIDStackDeltaBit // and so many words are on the stack
+	armFrame  = armLink | 1<<support.HSTSIDHasFrameBit
 )
 
 // Instructions, as signed numbers.
@@ -88,6 +93,7 @@ const (
 	armLeaves  = "jvm_arm64_leaves"
 	armPops    = "jvm_arm64_pops"
 	armFrees   = "jvm_arm64_frees"
+	armJumped  = "jvm_arm64_jumped"
 	armStore   = "jvm_arm64_store"
 	armDone    = "jvm_arm64_done"
 	armBlob    = "jvm_arm64_blob"
@@ -126,12 +132,15 @@ func addLinkRegister(instructions asm.Instructions, types *btf.Spec) (asm.Instru
 	if err != nil {
 		return nil, err
 	}
-	instructions, err = replaceCall(instructions, "bpf_probe_read_user(scratch->codeblob,", armBack,
-		func(call asm.Instruction, _ int16) (asm.Instructions, error) {
-			return armBlobCode(call, p), nil
-		})
-	if err != nil {
-		return nil, err
+	for _, reading := range []struct {
+		what, back string
+		code       func(call asm.Instruction, p jvmPlaces) asm.Instructions
+	}{{"scratch->codeblob", armBack, armBlobCode}, {"window", armEndBack, armEndCode}} {
+		instructions, err = replaceCall(instructions, "bpf_probe_read_user("+reading.what+",", reading.back,
+			func(call asm.Instruction, _ int16) (asm.Instructions, error) { return reading.code(call, p), nil })
+		if err != nil {
+			return nil, err
+		}
 	}
 	added := slices.Concat(asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1), // the context
@@ -195,6 +204,10 @@ func armFollow() asm.Instructions {
 			asm.RSh.Imm(asm.R2, 63),
 			asm.Or.Reg(to, asm.R2))
 	}
+	code = append(code,
+		asm.Mov.Reg(asm.R2, asm.R1),
+		asm.And.Imm32(asm.R2, 0xfffffc1f-1<<32),
+		asm.JEq.Imm32(asm.R2, armJumps, armJumped))
 	// Where it goes on is not known, or nowhere: other branches to registers, exceptions, and what is no instruction.
 	code = append(code, asm.Mov.Imm(asm.R4, 0))
 	is(asm.R4, 0xfe200000, 0xd6000000)
@@ -303,6 +316,8 @@ func armFollow() asm.Instructions {
 		asm.And.Imm32(asm.R1, 0xffc07fff-1<<32),
 		asm.JEq.Imm32(asm.R1, armLoadsFrame, armDone),
 		asm.Mov.Imm(asm.R1, armIndexOf),
+		asm.Ja.Label(armStore),
+		asm.Mov.Imm(asm.R1, armJumpsOn).WithSymbol(armJumped),
 		asm.StoreMem(asm.R7, armFound, asm.R1, asm.DWord).WithSymbol(armStore),
 	)
 }
@@ -412,6 +427,11 @@ func armBlobCode(call asm.Instruction, p jvmPlaces) asm.Instructions {
 		asm.LoadMem(asm.R4, asm.R5, scratch+armFound, asm.DWord),
 		asm.JNE.Imm(asm.R2, 0, armFramed),
 		asm.JSLT.Imm(asm.R4, 0, armSay),
+		asm.JEq.Imm(asm.R4, armJumpsOn, armEnds),
+		asm.LoadMem(asm.R3, asm.R5, offsets["state.fp"], asm.DWord),
+		asm.LoadMem(asm.R2, asm.R5, offsets["state.sp"], asm.DWord),
+		asm.Sub.Reg(asm.R3, asm.R2),
+		asm.JGT.Imm(asm.R3, armStubFrame, armEnds),
 		asm.LoadImm(asm.R4, armFrame-1<<64, asm.DWord).WithSymbol(armFramed),
 		asm.Ja.Label(armSay),
 	}, armMethodCode(stack, offsets, scratch), armCallerCode(p), asm.Instructions{

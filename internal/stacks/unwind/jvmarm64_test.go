@@ -16,7 +16,7 @@ import (
 
 // armSaid are letters for what is found at a place in code.
 var armSaid = map[uint64]byte{
-	armUnknown: '-', armIndexOf: 'i', armLink: 'l', armPushed: 'p', armFrame: 'f',
+	armUnknown: '-', armIndexOf: 'i', armJumpsOn: 'j', armLink: 'l', armPushed: 'p', armFrame: 'f',
 	armLink | 4<<support.HSTSIDStackDeltaBit: 'q',
 }
 
@@ -74,7 +74,8 @@ func TestFollowedCode(t *testing.T) {
 		{"x29 set without a frame", "-:910003fd f:910003bf -:d503201f -:a8c17bfd l:d65f03c0"},
 		{"a branch with such numbers", "l:1400001d" + strings.Repeat(" -:00000000", 28) + " l:d65f03c0"},
 		{"one that is not taken", "l:b400003d l:54ffffec l:3600003e l:d65f03c0"},
-		{"by a register", "-:f8408429 -:d61f0120 l:d65f03c0"},
+		{"by a register", "j:f8408429 j:d61f0120 l:d65f03c0"},
+		{"with a frame removed before", "f:910003bf f:a8c17bfd j:b0000008 j:9102c108 j:d61f0100"},
 		{"no return of this", "-:f8408429 -:d65f0120 -:d65f0bff"},
 		{"a trap", "-:f8408429 -:d4200000 l:d65f03c0"},
 		{"no code", "-:f8408429 -:00000000 l:d65f03c0"},
@@ -266,6 +267,9 @@ func TestFrameOfStub(t *testing.T) {
 	}{
 		{"of C1", ofC1, "", makes, false, armUnknown, 4, armFrame, link},
 		{"of C1, at its end", ofC1, "", makes, false, armLink, 4, armLink, link},
+		{"of C1, with its frame removed", ofC1, "", makes, false, armJumpsOn, 4, armLink, 0},
+		{"of C1, with a frame below the stack", ofC1, "", makes, false, armUnknown, -1, armLink, 0},
+		{"of C1, with one further up", ofC1, "", makes, false, armUnknown, armStubFrame/8 + 1, armLink, 0},
 		{"of C1, which has called", ofC1, "", makes, true, armLink, 4, armFrame, link},
 		{"of C1, without a frame", ofC1, "", saves, false, armLink, 4, armLink, 0},
 		{"of C1, without, which has called", ofC1, "", saves, true, armUnknown, 4, armLink, 0},
@@ -393,6 +397,7 @@ func TestFrameOfCaller(t *testing.T) {
 		isComplete bool
 	}{
 		{"none", "nmethod", "d503201f d63f0100 aa0003e1" + back, 0, false},
+		{"a check of types of C1", "nmethod", "d503201f 94000064 a8c10be0 34000062", 2, true},
 		{"two registers", "nmethod", "d503201f d63f0100 a8c107e0" + back, 2, true},
 		{"four, and what was returned", "nmethod", "d503201f d63f0100 aa0003e1 a9410fe2 a8c207e0" + back, 4, true},
 		{"vectors", "nmethod", "d503201f d63f0100 ad410fe2 acc207e0 6d410fe2 6cc207e0 2518e3e7 a9427fea " +
@@ -455,6 +460,9 @@ func TestStackOfMethod(t *testing.T) {
 		{"of C1, without a register", "0:d10043ff 2:f90003e0 2:94000064 2:910043ff 0:17ffff9c"},
 		{"sp by a register", "0:8b2863ff 8:a8c407e0 0:17ffff9c"},
 		{"by another number", "0:d100c3ff 0:9100c3ff 0:17ffff9c"},
+		{"a check of types", "0:a9bf03e2 2:94000064 2:a8c10be0 0:34000062 0:aa0003e5"},
+		{"likewise, the other way", "0:a9bf03e2 2:94000064 2:a8c10be0 0:b5000062 0:aa0003e5"},
+		{"with a condition", "0:a9bf03e2 2:94000064 2:a8c10be0 0:54000041 0:aa0003e5"},
 		{"a branch before", "0:54000040 8:a8c407e0 0:17ffff9c"},
 		{"a frame that is removed", "0:a9417bfd 0:910083ff 0:17ffff9c"},
 		{"a call that leaves nothing", "0:aa1403e0 0:94000064 0:aa0003e5 0:17ffff9c"},
@@ -480,15 +488,23 @@ func TestStackOfMethod(t *testing.T) {
 	}
 }
 
-// Behind the end of a method's frame x30 is not its return address.
+// Behind the end of a method's frame, and a branch, the frame is there: the program finds no end.
 func TestBehindFrame(t *testing.T) {
 	testenv.NeedRoot(t)
 	p := newBlobProgram(t)
-	const link = 0xcafe
-	for _, c := range []struct{ what, code string }{ // instructions, each with whether the stack may go on from there
+	const stops = " y:10000008 y:f9024388 y:14000000 "
+	for _, c := range []struct{ what, code string }{ // instructions, each with whether an end before it is one
 		{"a tail call", "y:a9417bfd y:910083ff y:17ffff9c n:f9400be1 n:b4000041 n:aa1403e0 y:d503201f"},
+		{"a far one", "y:a9417bfd y:910083ff y:b0000008 y:9102c108 y:d61f0100 n:f9400be1 y:aa1403e0"},
 		{"a return", "y:a9417bfd y:910083ff y:d65f03c0 n:f9400be1 n:b4000041 n:aa1403e0 y:d503201f"},
-		{"a poll", "y:a9417bfd y:910083ff y:f941f788 y:eb2863ff y:54000048 y:d65f03c0"},
+		{"after an instruction", "y:a9417bfd y:910083ff y:d503201f y:d65f03c0 n:f9400be1 n:b4000041 y:aa1403e0"},
+		{"a poll", "y:a9417bfd y:910083ff y:f941f788 y:eb2863ff y:54000048 y:d65f03c0 y:f9400be1"},
+		{"a poll by memory", "y:a9417bfd y:910083ff y:b0000008 y:b940011f y:d65f03c0 n:f9400be1 y:aa1403e0"},
+		{"a call", "y:a9417bfd y:910083ff y:d63f0100 y:94000064 y:f9400be1"},
+		{"another end", "y:a9417bfd y:910083ff y:d65f03c0 n:a9417bfd n:910083ff y:f941f788 y:d65f03c0"},
+		{"code that stops on return", "y:a9417bfd y:910083ff y:17ffff9c" + stops + "y:d503201f"},
+		{"further on", "y:a9417bfd y:910083ff y:b0000008 y:9102c108 y:d61f0100" + stops},
+		{"where that would be saved elsewhere", "y:a9417bfd y:910083ff y:17ffff9c n:10000008 n:f90243e8 n:d503201f"},
 		{"no frame", "y:a9410fe2 y:910083ff y:17ffff9c y:f9400be1 y:b4000041"},
 	} {
 		p.begin("nmethod", 4)
@@ -502,10 +518,33 @@ func TestBehindFrame(t *testing.T) {
 		for i, instruction := range strings.Fields(c.code) {
 			record := p.run(t, 0, func(record []byte) {
 				binary.LittleEndian.PutUint64(record[p.offsets["state.pc"]:], at+4*uint64(i))
-				binary.LittleEndian.PutUint64(record[p.offsets["state.lr"]:], link)
 			})
-			lr := binary.LittleEndian.Uint64(record[p.offsets["state.lr"]:])
-			assert.Check(t, lr == map[byte]uint64{'y': link}[instruction[0]], "%s: %#x at %s", c.what, lr, instruction)
+			found := binary.LittleEndian.Uint64(record[p.scratch+armFound:])
+			assert.Check(t, found == map[byte]uint64{'n': armBehindEnd}[instruction[0]], "%s: %d at %s",
+				c.what, found, instruction)
 		}
+	}
+}
+
+// Code in which the program would look for the end of a frame is read, unless that is behind one.
+func TestBehindFrameNothingIsRead(t *testing.T) {
+	testenv.NeedRoot(t)
+	p := newBlobProgram(t)
+	program := newProgram(t, map[string]*ebpf.Map{recordsMap: p.records}, asm.Instructions{
+		asm.LoadMem(asm.R3, asm.R1, 0, asm.DWord),
+		asm.Mov.Imm(asm.R2, 8),
+		asm.Mov.Reg(asm.R1, asm.RFP),
+		asm.Add.Imm(asm.R1, int32(p.stack.window)),
+		asm.Ja.Label(armEnd),
+		asm.JEq.Imm(asm.R0, 0, "end").WithSymbol(armEndBack),
+		asm.Mov.Imm(asm.R0, 1),
+		asm.Return().WithSymbol("end"),
+	}, armEndCode(readUser, p.jvmPlaces))
+	for found, fails := range map[uint64]uint32{armUnknown: 0, armIndexOf: 0, armBehindEnd: 1, armLink: 0} {
+		record := make([]byte, p.full.Maps[recordsMap].ValueSize)
+		binary.LittleEndian.PutUint64(record[p.scratch+armFound:], found)
+		assert.NilError(t, p.records.Put(uint32(0), record))
+		assert.Equal(t, program(addressOf(&p.code[0])), fails, "%#x", found)
+		assert.Equal(t, program(0), uint32(1), "%#x", found)
 	}
 }

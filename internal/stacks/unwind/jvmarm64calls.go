@@ -10,16 +10,18 @@ import (
 // On arm64, compiled code has more on its stack than the size of its frame says where it calls barriers of garbage
 // collectors: C2's saves the registers that it needs (ZGC; from JDK 24 on also G1), that of C1 has arguments there
 // (ZGC). The engine reads the return address too low then, so that the stack ends, or goes on with what an earlier call
-// has left. These calls are straight code: registers are saved, arguments set, the call, registers loaded, and a branch
-// back to where the barrier is needed. So from the program counter on, or from where a call returns to, that is
-// followed as long as it is made of the instructions of such code, up to a branch, and what moves the stack pointer on
-// this way is how far it has been moved. Other code of methods moves it only to remove a frame, which is where x29 and
-// x30 are loaded.
+// has left. So does C1's code where it checks types. These calls are straight code: registers are saved, arguments set,
+// the call, registers loaded, and a branch. So from the program counter on, or from where a call returns to, that is
+// followed as long as it is made of the instructions of such code, up to a branch, wherever that leads, and what moves
+// the stack pointer on this way is how far it has been moved, if that is up: what code pushes it pops, so that a way
+// that begins with nothing pushed has a sum of 0, and all that is popped is above it. Other code of methods moves the
+// stack pointer up only to remove a frame, which is where x29 and x30 are loaded.
 //
 // A method that calls a barrier where it begins has its frame, although that does not count as made.
 //
-// Where code goes on behind the end of the frame, the engine takes that for the end, and x30, which is of the last
-// call, for the return address: the stack ends.
+// Where code goes on behind the end of the frame and a branch, the engine takes that for the end, and x30, which is of
+// the last call, for the return address. The frame is there, so that the engine is told that it cannot read that end;
+// but it is not in code that stops at a safepoint on return, where x30 is right.
 
 const (
 	// armRestores is how many instructions are followed to the branch back: to save and restore a word of each of 17
@@ -33,6 +35,9 @@ const (
 	armCall          = 0x94000000 >> 26   // bl
 	armBranch        = 0x14000000 >> 26   // b
 	armCallsX8       = 0xd63f0100 - 1<<32 // blr x8
+	armJumps         = 0xd61f0000 - 1<<32 // br, or ret with another bit
+	armTakesPlace    = 0x10000008         // adr x8
+	armSavesPlace    = 0xf9000388 - 1<<32 // str x8, [x28, #x]
 	armSkipsWord     = 0x14000002         // b to the instruction after the next
 	armSetsPredicate = 0x2518e3e7         // ptrue p7.b
 	armFrees16       = 0x910043ff - 1<<32 // add sp, sp, #16
@@ -50,6 +55,9 @@ const (
 	armPushes    = "jvm_arm64_pushes"
 	armRestored  = "jvm_arm64_restored"
 	armBehind    = "jvm_arm64_behind"
+	armStops     = "jvm_arm64_stops"
+	armEnd       = "jvm_arm64_end"
+	armEndBack   = "jvm_arm64_end_back"
 	armFollows   = "jvm_arm64_follows"
 	armCalled    = "jvm_arm64_called"
 	armComplete  = "jvm_arm64_complete"
@@ -78,23 +86,42 @@ func armCallerCode(p jvmPlaces) asm.Instructions {
 	at := func(to asm.Register, i int) asm.Instruction { // i after the program counter
 		return asm.LoadMem(to, asm.R5, scratch+armCode+4*int16(armEpilogue+i), asm.Word)
 	}
-	// Behind the end of a frame, and a branch: the engine takes x30 for the return address.
-	for i := range armEpilogue - 2 {
-		next := armBehind + strconv.Itoa(i)
+	// Behind the end of a frame and a branch, if that is not behind another end.
+	code = append(code,
+		at(asm.R1, -2),
+		asm.And.Imm32(asm.R1, 0xffc07fff-1<<32),
+		asm.JEq.Imm32(asm.R1, armLoadsFrame, armFollows))
+	for end := -armEpilogue; end < -2; end++ {
+		next := armBehind + strconv.Itoa(-end)
 		code = append(code,
-			at(asm.R1, i-armEpilogue),
+			at(asm.R1, end),
 			asm.And.Imm32(asm.R1, 0xffc07fff-1<<32),
-			asm.JNE.Imm32(asm.R1, armLoadsFrame, next),
-			at(asm.R1, i-armEpilogue+2),
-			asm.JEq.Imm32(asm.R1, armReturns, armBehind),
-			asm.RSh.Imm(asm.R1, 26),
-			asm.JEq.Imm(asm.R1, armBranch, armBehind),
+			asm.JNE.Imm32(asm.R1, armLoadsFrame, next))
+		for i := end + 2; i < 0; i++ {
+			code = append(code,
+				at(asm.R1, i),
+				asm.Mov.Reg(asm.R2, asm.R1),
+				asm.And.Imm32(asm.R1, 0xffbffc1f-1<<32),
+				asm.JEq.Imm32(asm.R1, armJumps, armBehind),
+				asm.RSh.Imm(asm.R2, 26),
+				asm.JEq.Imm(asm.R2, armBranch, armBehind))
+		}
+		code = append(code, asm.Mov.Imm(asm.R1, 0).WithSymbol(next))
+	}
+	code = append(code, asm.Ja.Label(armFollows), asm.Mov.Imm(asm.R3, armBehindEnd).WithSymbol(armBehind))
+	for i := -2; i < 1; i++ {
+		next := armStops + strconv.Itoa(-i)
+		code = append(code,
+			at(asm.R1, i),
+			asm.And.Imm32(asm.R1, 0x9f00001f-1<<32),
+			asm.JNE.Imm32(asm.R1, armTakesPlace, next),
+			at(asm.R1, i+1),
+			asm.And.Imm32(asm.R1, 0xffc003ff-1<<32),
+			asm.JEq.Imm32(asm.R1, armSavesPlace, armFollows),
 			asm.Mov.Imm(asm.R1, 0).WithSymbol(next))
 	}
 	code = append(code,
-		asm.Ja.Label(armFollows),
-		asm.Mov.Imm(asm.R1, 0).WithSymbol(armBehind),
-		asm.StoreMem(asm.R5, offsets["state.lr"], asm.R1, asm.DWord),
+		asm.StoreMem(asm.R5, scratch+armFound, asm.R3, asm.DWord),
 		at(asm.R1, -2).WithSymbol(armFollows),
 		asm.JEq.Imm32(asm.R1, armPushesReturn, armNothing), // which the engine knows
 		at(asm.R1, -1),
@@ -117,6 +144,8 @@ func armCallerCode(p jvmPlaces) asm.Instructions {
 			}
 		}
 		is(0xfc000000, armRestored, 0x14000000)                                                      // b
+		is(0xff000010, armRestored, 0x54000000)                                                      // b.cond
+		is(0x7e000000, armRestored, 0x34000000)                                                      // cbz, cbnz
 		is(0xfc000000, next, 0x94000000)                                                             // bl
 		is(0xfc007fff, armNothing, 0xa8007bfd)                                                       // of x29 and x30
 		is(0xffc003e0, next, 0xa94003e0, 0x6d4003e0, 0xad4003e0, 0xf94003e0, 0xfd4003e0, 0x3dc003e0) // loads from sp
@@ -174,5 +203,19 @@ func armCallerCode(p jvmPlaces) asm.Instructions {
 		asm.LoadMem(asm.R3, asm.R2, blob, asm.Word),
 		asm.Add.Reg(asm.R3, asm.R4),
 		asm.StoreMem(asm.R2, blob, asm.R3, asm.Word),
+	})
+}
+
+// armEndCode returns the instructions at the reading of what may be the end of a frame: behind it that fails.
+func armEndCode(call asm.Instruction, p jvmPlaces) asm.Instructions {
+	return slices.Concat(asm.Instructions{
+		call.WithMetadata(asm.Metadata{}).WithSymbol(armEnd),
+		asm.JNE.Imm(asm.R0, 0, armEndBack),
+	}, lookUpRecord(p.stack.key, armEndBack), asm.Instructions{
+		asm.LoadMem(asm.R1, asm.R0, p.scratch+armFound, asm.DWord),
+		asm.Mov.Imm(asm.R0, 0),
+		asm.JNE.Imm(asm.R1, armBehindEnd, armEndBack),
+		asm.Mov.Imm(asm.R0, -1),
+		asm.Ja.Label(armEndBack),
 	})
 }
