@@ -22,8 +22,10 @@ func InPool(frames []Frame) bool {
 		case f.IsInlined():
 		case f.Kind() == JVMFrame:
 			class, method := methodOf(f.Name())
-			switch pool := pools[class]; {
-			case method == pool.wait && method != "":
+			switch pool, isPool := pools[class]; {
+			case !isPool:
+				waiting = "" // also of a method whose name is not known
+			case method == pool.wait:
 				waiting = class
 			case class != waiting:
 				waiting = ""
@@ -59,7 +61,10 @@ func isIdle(frames []Frame) bool {
 	if InPool(frames) {
 		return true
 	}
-	if slices.ContainsFunc(frames, func(f Frame) bool { return f.Kind().OfRuntime() }) {
+	if slices.ContainsFunc(frames, func(f Frame) bool {
+		return f.Kind().OfRuntime() || f.Kind() == AnonymousFrame || strings.HasPrefix(f.Name(), "_PyEval_") ||
+			strings.HasPrefix(f.Name(), "node::SyncProcessRunner::")
+	}) { // of whom the loop may have been called
 		return false
 	}
 	for i, f := range frames {
@@ -99,8 +104,8 @@ func waitsForWork(f Frame, called, callers []Frame) bool {
 		return calls(called, 1, "epoll_")
 	case "uv_run", "ngx_process_events_and_timers":
 		return calls(called, 2, "epoll_wait", "epoll_pwait") // in a function of its own
-	case "aeMain":
-		return calls(called, 3, "epoll_wait", "epoll_pwait")
+	case "aeProcessEvents":
+		return len(callers) > 0 && callers[0].Name() == "aeMain" && calls(called, 2, "epoll_wait", "epoll_pwait")
 	case "run_poll_loop":
 		return of("haproxy") && calls(called, 2, "epoll_wait", "epoll_pwait")
 	case "CompileQueue::get", "MonitorDeflationThread::monitor_deflation_thread_entry",

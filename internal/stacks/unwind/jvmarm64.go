@@ -25,9 +25,9 @@ import (
 //
 // If that says nothing of a stub, and the engine knows nothing of it (in JDK 25 of none: it does not find where a JVM
 // has their addresses), x29 is that of its frame if the call before its return address leads to code nearby that begins
-// with making one; else the stack ends. Code that C1 calls, if it begins with making a frame, has that until it returns,
-// or removes it to jump by a register (when it has changed code): where such a jump decides, the stack ends. Its frame's
-// size is said to be -1, which the engine would take for one, of 4 GiB.
+// with making one; else the stack ends. Code that C1 calls, if it begins with making a frame, has that until it
+// returns, or removes it to jump by a register (when it has changed code): where such a jump decides, the stack ends.
+// Its frame's size is said to be -1, which the engine would take for one, of 4 GiB.
 //
 // A method makes its frame by sub sp, sp, N; stp x29, x30, [sp, N-16], or, if that is large or the method is native, by
 // stp x29, x30, [sp, -16]!; sub sp, sp, N-16. The engine takes the last instruction before the frame counts as made for

@@ -72,7 +72,8 @@ type stubFrame struct {
 func barrierProgram(t *testing.T) func(*readFrame) (returns, rbp uint64, size uint32, complete uint16) {
 	full, err := support.LoadCollectionSpec()
 	assert.NilError(t, err)
-	read, err := readOffsets(full.Types, map[string][]string{"PerCPURecord": {"trace.value", "state.text_section_bias"}})
+	read, err := readOffsets(full.Types,
+		map[string][]string{"PerCPURecord": {"trace.value", "state.text_section_bias"}})
 	assert.NilError(t, err)
 	result, resultRBP := read["trace.value"], read["state.text_section_bias"]
 	const buffer = -16
