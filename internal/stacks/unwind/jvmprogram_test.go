@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/rlimit"
 	"github.com/cilium/ebpf/btf"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"gotest.tools/v3/assert"
@@ -136,6 +137,7 @@ func newProgram(t *testing.T, tables map[string]*ebpf.Map, instructions ...asm.I
 	for name, table := range tables {
 		assert.NilError(t, all.AssociateMap(name, table))
 	}
+	assert.NilError(t, rlimit.RemoveMemlock()) // before Linux 5.11, programs count; the engine does not run there
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.RawTracepoint, License: "GPL", Instructions: all})
 	assert.NilError(t, err)
 	t.Cleanup(func() { program.Close() })
