@@ -101,18 +101,18 @@ func waitsForWork(f Frame, called, callers []Frame) bool {
 	case "runtime.stopm", "runtime.findRunnable", "runtime.findrunnable", "runtime.sysmon":
 		return true
 	case "uv__io_poll":
-		return calls(called, 1, "epoll_")
+		return calls(called, "epoll_")
 	case "uv_run", "ngx_process_events_and_timers":
-		return calls(called, 2, "epoll_wait", "epoll_pwait") // in a function of its own
+		return polls(called)
 	case "aeProcessEvents":
-		return len(callers) > 0 && callers[0].Name() == "aeMain" && calls(called, 2, "epoll_wait", "epoll_pwait")
+		return len(callers) > 0 && callers[0].Name() == "aeMain" && polls(called)
 	case "run_poll_loop":
-		return of("haproxy") && calls(called, 2, "epoll_wait", "epoll_pwait")
+		return of("haproxy") && polls(called)
 	case "CompileQueue::get", "MonitorDeflationThread::monitor_deflation_thread_entry",
 		"ServiceThread::service_thread_entry", "VMThread::wait_for_operation", "WatcherThread::sleep":
-		return of("libjvm.") && calls(called, 1, "Monitor::wait")
+		return of("libjvm.") && calls(called, "Monitor::wait")
 	case "WorkerThread::run":
-		return of("libjvm.") && calls(called, 1, "PosixSemaphore::wait")
+		return of("libjvm.") && calls(called, "PosixSemaphore::wait")
 	case "uv_cond_wait":
 		return len(callers) > 0 && (callers[0].Name() == "worker" ||
 			callers[0].Name() == "node::(anonymous namespace)::PlatformWorkerThread")
@@ -120,9 +120,23 @@ func waitsForWork(f Frame, called, callers []Frame) bool {
 	return false
 }
 
-// calls reports whether one of the n outermost of the functions that were called has a name that begins so.
-func calls(called []Frame, n int, prefixes ...string) bool {
-	return slices.ContainsFunc(called[max(len(called)-n, 0):], func(f Frame) bool {
-		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(f.Name(), prefix) })
+// polls reports whether what an event loop called waits for events: by itself, or in a function that the loop has for
+// that, which mostly has no name.
+func polls(called []Frame) bool {
+	switch outermost := len(called) - 1; {
+	case outermost < 1:
+	case called[outermost].Name() == "", slices.Contains(pollers, called[outermost].Name()):
+		called = called[:outermost]
+	}
+	return calls(called, "epoll_wait", "epoll_pwait")
+}
+
+// pollers are functions in which event loops wait.
+var pollers = []string{"aeApiPoll", "ngx_epoll_process_events", "_do_poll", "uv__io_poll"}
+
+// calls reports whether the outermost of the functions that were called has a name that begins so.
+func calls(called []Frame, prefixes ...string) bool {
+	return len(called) > 0 && slices.ContainsFunc(prefixes, func(prefix string) bool {
+		return strings.HasPrefix(called[len(called)-1].Name(), prefix)
 	})
 }

@@ -21,8 +21,11 @@ func TestIsIdle(t *testing.T) {
 	}
 	of := func(file string, names ...string) (frames []Frame) {
 		for _, name := range names {
-			frames = append(frames, Frame{File: &File{Kind: NativeFrame, Path: file}, Address: 1,
-				Function: NewFunction(name, "")})
+			f := Frame{File: &File{Kind: NativeFrame, Path: file}, Address: 1}
+			if name != "" {
+				f.Function = NewFunction(name, "")
+			}
+			frames = append(frames, f)
 		}
 		return frames
 	}
@@ -73,10 +76,11 @@ func TestIsIdle(t *testing.T) {
 		{native("epoll_wait", "", "run_poll_loop"), false},
 		{native("epoll_wait", "aeApiPoll", "aeProcessEvents", "aeMain"), true},
 		{native("epoll_wait", "aeProcessEvents", "aeMain"), true},
-		{native("epoll_wait", "get", "handle", "aeProcessEvents", "aeMain"), false},
+		{native("epoll_wait", "handle", "aeProcessEvents", "aeMain"), false},
 		{native("write", "", "aeMain"), false},
 		{java(""), false},
 		{java(park, "", "Shop.run"), false},
+		{[]Frame{NewJVMFrame(nil, 0)}, false},
 		{java(park, executor+"getTask", "", executor+"runWorker"), false},
 		{append(native("epoll_pwait", "uv__io_poll"), Frame{Address: 1}), false}, // compiled code
 		{native("epoll_pwait", "uv__io_poll", "uv_run", "node::SyncProcessRunner::Run"), false},

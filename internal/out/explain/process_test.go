@@ -155,6 +155,12 @@ func TestProcessForms(t *testing.T) {
 	p, _ = explainProcesses(r)
 	p.addNotes(r, nil)
 	assert.Check(t, len(p.Notes) == 4 && strings.Contains(p.Notes[3], "of 1 thread that did not run"), "%+v", p)
+	for i := range p.Threads {
+		p.Threads[i].Account = nil // lost: whether they ran is not known
+	}
+	p.Notes = nil
+	p.addNotes(r, nil)
+	assert.Check(t, len(p.Notes) == 3, "%+v", p.Notes)
 }
 
 // A page shows when threads did what, since the recording began, and which thread ended the waits of another, whatever
